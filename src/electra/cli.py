@@ -1,0 +1,365 @@
+"""The `electra` command: reads the command line, calls the package, prints what came out. No logic of its own.
+
+Each command is a dataclass of its arguments with a `run`. Imports of torch wait until the arguments are known to be good,
+so that help and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import io
+import json
+import os
+import re
+import sys
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import tyro
+
+from electra import __version__
+from electra.config import FinetuneConfig, PretrainConfig, load_config, unknown_setting
+from electra.errors import UserError
+from electra.presets import PRESETS
+
+PresetName = Literal[tuple(PRESETS)]  # type: ignore[valid-type]
+Settings = tyro.conf.arg(name="")  # the fields of a group of settings without a prefix of their own
+
+
+def positional(name: str, explanation: str) -> Any:
+    return tyro.conf.arg(metavar=name, help=explanation)
+
+
+Model = Annotated[tyro.conf.Positional[Path], positional("MODEL", "Run directory, or Hugging Face directory.")]
+
+
+def show(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quickstart:
+    """The whole way on film reviews: prepare, pre-train, fine-tune beside random weights, a table and a report.
+
+    Stopped with Ctrl-C, the same command goes on where it was.
+    """
+
+    minutes: float | None = None
+    """Minutes of pre-training by the clock; without it, the default that the opening lines name."""
+    out: Path = Path("quickstart")
+    """Directory for everything that is made."""
+    seed: int = 42
+
+    def run(self) -> None:
+        from electra.quickstart import quickstart
+
+        quickstart(self.out, minutes=self.minutes, seed=self.seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepare:
+    """Turn raw text into a token store: train (or take) a vocabulary, cut the text into word pieces.
+
+    FILES are files or directories (.txt, .jsonl, .csv, .parquet, also .gz, .xz or .zst) or Hugging Face data sets by name. In .txt a
+    blank line ends a document.
+    """
+
+    files: Annotated[tyro.conf.Positional[tuple[str, ...]], positional("FILES", "Files, directories or data sets.")]
+    out: Path
+    """Directory of the token store."""
+    vocab_size: int = 8192
+    """Word pieces to learn."""
+    vocab: Path | None = None
+    """Take this vocabulary instead: a vocab.txt or a tokenizer directory."""
+    lowercase: bool = True
+    """Make all text lower case (an "uncased" vocabulary)."""
+    strip_accents: bool | None = None
+    """Drop accents; left out, they go with the case (dropped when lower case)."""
+    text_column: str = "text"
+    """Column of .csv, .jsonl and .parquet files that holds the text."""
+    one_document_per_line: bool = False
+    """In .txt each line is a document."""
+    invalid_utf8: Literal["error", "replace"] = "error"
+    """What to do with bytes that are not UTF-8."""
+
+    def run(self) -> None:
+        from electra.data.prepare import prepare
+
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        prepare(options.pop("files"), **options)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretrain:
+    """Pre-train a generator and a discriminator together on a token store.
+
+    Every setting of the run is a flag. Values come from the preset, then from --config, then from flags. When the run
+    directory holds a run already and neither is given, that run's own settings are the start, and it goes on from its
+    newest checkpoint.
+    """
+
+    preset: PresetName = "tiny"
+    """Where the settings start."""
+    config: Path | None = None
+    """YAML or JSON file of settings that are laid over the preset."""
+    settings: Annotated[PretrainConfig, Settings] = PretrainConfig()
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str]) -> Pretrain:
+        """The values that flags are laid over: preset, file, or the run that is there already."""
+        preset, file, run_dir = (given(arguments, flag) for flag in ("--preset", "--config", "--run-dir"))
+        if preset is not None and preset not in PRESETS:
+            raise UserError(f"--preset is {preset!r}: choose one of {', '.join(PRESETS)}")
+        begun = Path(run_dir) / "config.yaml" if run_dir else None
+        if preset is None and file is None and begun is not None and begun.is_file():
+            return cls(settings=load_config(PretrainConfig, begun))
+        settings = PRESETS[preset or "tiny"]()
+        if file is not None:
+            laid_over = load_config(PretrainConfig, Path(file), without_budget(settings))
+            has_budget = any(getattr(laid_over.train, budget) is not None for budget in BUDGETS)
+            settings = laid_over if has_budget else load_config(PretrainConfig, Path(file), settings)
+        # A budget that the user names takes the place of the preset's: whichever ends first would surprise here.
+        if any(given(arguments, f"--train.{budget.replace('_', '-')}") for budget in BUDGETS):
+            settings = without_budget(settings)
+        return cls(preset=preset or "tiny", config=Path(file) if file else None, settings=settings)
+
+    def run(self) -> None:
+        from electra.studies.report import write_report
+        from electra.train.loop import pretrain
+
+        run_dir = pretrain(self.settings)
+        print(f"discriminator: {run_dir / 'discriminator'}\ngenerator:     {run_dir / 'generator'}")
+        print(f"report:        {write_report(run_dir)}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a run's newest checkpoint as OUT/discriminator and OUT/generator, for plain `transformers`."""
+
+    run_dir: Annotated[tyro.conf.Positional[Path], positional("RUN", "Run directory of `electra pretrain`.")]
+    out: Annotated[tyro.conf.Positional[Path], positional("OUT", "Directory to write to.")]
+
+    def run(self) -> None:
+        from electra.train.export import export
+
+        export(self.run_dir, self.out)
+        print(f"discriminator: {self.out / 'discriminator'}\ngenerator:     {self.out / 'generator'}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finetune:
+    """Fine-tune a pre-trained model to sort texts into classes.
+
+    MODEL is a run directory, or a Hugging Face ELECTRA or ModernBERT directory.
+    """
+
+    model: Model
+    settings: Annotated[FinetuneConfig, Settings]
+
+    def run(self) -> None:
+        from electra.evaluate.finetune import finetune
+
+        show(finetune(self.model, self.settings))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Detect:
+    """Say of each token of a text how likely it is that somebody put it in the place of another."""
+
+    model: Model
+    text: Annotated[tyro.conf.Positional[str], positional("TEXT", "Text in quotes.")]
+    json: bool = False
+    """Print JSON instead of colours."""
+
+    def run(self) -> None:
+        from electra.evaluate.detect import detect
+
+        show(detect(self.model, [self.text]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flops:
+    """Parameters and floating-point operations of both networks, per token and for the run."""
+
+    preset: PresetName = "tiny"
+    vocab_size: int = 30_522
+    """Word pieces; the default is the paper's vocabulary."""
+    json: bool = False
+    """Print JSON instead of a table."""
+    reference: bool = False
+    """Count the run with the formula of the ELECTRA authors' own code, as in their paper."""
+
+    def run(self) -> None:
+        from electra.model.flops import summary
+
+        counted = summary(PRESETS[self.preset](), reference=self.reference, vocab_size=self.vocab_size)
+        if self.json:
+            return show(counted)
+        for group, values in counted.items():
+            for name, value in values.items() if isinstance(values, dict) else (("", values),):
+                amount = value if isinstance(value, str | None) else f"{value:,.0f}" if value < 1e12 else f"{value:.4g}"
+                print(f"{f'{group} {name}'.replace('_', ' ').strip():<42}{amount or 'depends on the machine':>22}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """Write RUN/report.html: curves, results and settings on one page. Works on a run that is still going, too."""
+
+    run_dir: Annotated[tyro.conf.Positional[Path], positional("RUN", "Run directory of `electra pretrain`.")]
+
+    def run(self) -> None:
+        from electra.studies.report import write_report
+
+        print(write_report(self.run_dir))
+
+
+COMMANDS: dict[str, tuple[type[Any], str]] = {
+    "quickstart": (Quickstart, "see it all work on film reviews, in minutes"),
+    "prepare": (Prepare, "raw text -> token store"),
+    "pretrain": (Pretrain, "token store -> pre-trained pair of networks"),
+    "finetune": (Finetune, "pre-trained model + labelled texts -> classifier"),
+    "detect": (Detect, "which words of a text do not belong there?"),
+    "export": (Export, "run -> Hugging Face directories"),
+    "report": (Report, "run -> report.html"),
+    "flops": (Flops, "parameters and compute of a preset"),
+}
+
+
+def overview() -> str:
+    lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            f"electra {__version__}: from raw text to a small, strong text encoder",
+            "",
+            "usage: electra COMMAND [options]      electra COMMAND --help lists the options",
+            "",
+            *lines,
+            "",
+            "On your own text:",
+            "  electra prepare my-text/ --out store --vocab-size 8192",
+            "  electra pretrain --preset tiny --data.store store --run-dir run --train.num-minutes 30",
+            '  electra detect run "one sentence to look at"',
+        ]
+    )
+
+
+# ------------------------------------------------------------------------------------------- from words to arguments
+
+BUDGETS = ("num_steps", "num_tokens", "num_flops", "num_minutes")
+
+
+def without_budget(settings: PretrainConfig) -> PretrainConfig:
+    return dataclasses.replace(settings, train=dataclasses.replace(settings.train, **dict.fromkeys(BUDGETS)))
+
+
+
+def given(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of a flag that has to be known before the others can be read."""
+    value = None
+    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
+        name, equals, rest = word.partition("=")
+        if name.replace("_", "-") == flag:
+            value = rest if equals else following
+    return value
+
+
+def flags(command: type[Any], prefix: str = "--") -> list[str]:
+    """Every flag of a command, as it is typed."""
+    found = []
+    for name, hint in typing.get_type_hints(command, include_extras=True).items():
+        if typing.get_origin(hint) is ClassVar or tyro.conf.Positional[Any].__metadata__[0] in getattr(hint, "__metadata__", ()):
+            continue
+        inner = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+        dashed = name.replace("_", "-")
+        if dataclasses.is_dataclass(inner):
+            found += flags(typing.cast(type[Any], inner), prefix if hint is not inner else f"{prefix}{dashed}.")
+        else:
+            found.append(f"{prefix}{dashed}")
+            if hint is bool:
+                head, dot, last = f"{prefix}{dashed}".rpartition(".")
+                found.append(f"{head}{dot}no-{last}" if dot else f"--no-{dashed}")
+    return found
+
+
+def parse(name: str, arguments: Sequence[str]) -> Any:
+    """The command's dataclass, filled from the words after its name. Raises UserError in one line for any mistake."""
+    command = COMMANDS[name][0]
+    known = [*flags(command), "--help"]
+    for word in arguments:
+        flag = word.partition("=")[0].replace("_", "-")
+        if word == "--":
+            break
+        if flag.startswith("--") and flag not in known:
+            raise UserError(unknown_setting(word.partition("=")[0], known))
+    defaults = {"default": command.defaults(arguments)} if hasattr(command, "defaults") else {}
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(command, args=list(arguments), prog=f"electra {name}", **defaults)
+    except SystemExit as leaving:
+        if leaving.code in (0, None):
+            raise
+        raise UserError(f"{one_line(complaint.getvalue())}; see electra {name} --help") from None
+
+
+def one_line(box: str) -> str:
+    """What tyro says in a box, as one line."""
+    words = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│]", " ", box).split("\n")
+    body = " ".join(line.strip() for line in words[1:])
+    text = " ".join(re.split(r"─{3,}|Got errors:", body)[0].split())
+    if bad := re.match(r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*)\]", text):
+        kind = {"INT": "a whole number", "FLOAT": "a number"}.get(bad[2].split("|")[-1], bad[2])
+        return f"{bad[1]} is {bad[3]}: it must be {kind}"
+    if bad := re.match(r"Error parsing (\S+): .*(int\(\)|float).*: ('.*')", text):
+        return f"{bad[1]} is {bad[3]}: it must be {'a whole number' if 'int' in bad[2] else 'a number'}"
+    if bad := re.match(r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*?),?\)", text):
+        return f"{bad[2]} is {bad[1]}: choose one of {bad[3].replace(chr(39), '')}"
+    if bad := re.match(r"Missing from .*?: (\S+)", text):
+        return f"{bad[1]} is missing: give it a value"
+    if bad := re.match(r"Missing value for argument '(\S+)'", text):
+        return f"{bad[1]} has no value: give it one"
+    if bad := re.match(r"Unrecognized options: (.*)", text):
+        return f"{bad[1]}: not understood; quote a text of several words"
+    return text.rstrip(".")
+
+
+# ---------------------------------------------------------------------------------------------------------- the way in
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 0, 2 for something the user can mend, 130 after Ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if not words or words[0] in ("-h", "--help"):
+            print(overview())
+        elif words[0] == "--version":
+            print(__version__)
+        elif words[0] not in COMMANDS:
+            raise UserError(unknown_setting(words[0], list(COMMANDS)).replace("unknown setting", "unknown command"))
+        else:
+            parse(words[0], words[1:]).run()
+    except UserError as error:
+        return complain(str(error))
+    except KeyboardInterrupt:
+        print("electra: stopped; the same command goes on from what is saved", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `electra ... | head` is no mistake
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EROFS):
+            raise
+        return complain(f"{error.filename or 'file'}: {error.strerror}")
+    return 0
+
+
+def complain(message: str) -> int:
+    print(f"electra: error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

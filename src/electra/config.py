@@ -1,0 +1,414 @@
+"""Every setting of a run: frozen dataclasses, checked when made, read from and written to YAML or JSON.
+
+A check that needs only the setting itself lives in `__post_init__` and names field, value and fix. What can only be known
+with the data at hand (does the vocabulary fit?) is checked by the code that opens the data, before any work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from electra.errors import UserError
+
+T = TypeVar("T")
+
+
+def _require(condition: bool, field: str, value: object, fix: str) -> None:
+    if not condition:
+        raise UserError(f"{field} is {value!r}: {fix}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """Shape of one encoder. `classic` blocks are the paper's (Hugging Face ELECTRA), `modern` ones are ModernBERT's."""
+
+    blocks: Literal["classic", "modern"] = "classic"
+    vocab_size: int | None = None
+    """Number of word pieces; empty means that of the token store."""
+    embedding_size: int = 128
+    """Width of the token embeddings; a projection leads to `hidden_size` where they differ (ALBERT-style factorisation)."""
+    hidden_size: int = 256
+    num_layers: int = 12
+    num_heads: int = 4
+    intermediate_size: int = 1024
+    """Width of the feed-forward layer (for `modern`, of each half of the gated one)."""
+    max_length: int = 512
+    """Longest row in tokens: rows of the position table for `classic`, a declared limit for `modern` (rotary positions)."""
+    type_vocab_size: int = 2
+    """Segment types (classic only)."""
+    hidden_dropout: float = 0.1
+    attention_dropout: float = 0.1
+    layer_norm_epsilon: float = 1e-12
+    initializer_range: float = 0.02
+    global_attention_every: int = 3
+    """modern only: layers 0, n, 2n, ... attend to the whole row, the others to a window."""
+    local_attention: int = 128
+    """modern only: width of that window in tokens (half to each side)."""
+    global_rope_theta: float = 160_000.0
+    local_rope_theta: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        for name in ("embedding_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_length",
+                     "type_vocab_size", "global_attention_every", "local_attention"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "it must be at least 1")
+        _require(self.vocab_size is None or self.vocab_size >= 6, "vocab_size", self.vocab_size, "it must be at least 6")
+        _require(self.hidden_size % self.num_heads == 0, "hidden_size", self.hidden_size,
+                 f"it must be a multiple of num_heads ({self.num_heads})")
+        if self.blocks == "modern":
+            _require((self.hidden_size // self.num_heads) % 2 == 0, "num_heads", self.num_heads,
+                     f"rotary positions need an even head size, hidden_size / num_heads is "
+                     f"{self.hidden_size // self.num_heads}")
+        for name in ("hidden_dropout", "attention_dropout"):
+            _require(0.0 <= getattr(self, name) < 1.0, name, getattr(self, name), "it must be in [0, 1)")
+        for name in ("layer_norm_epsilon", "initializer_range", "global_rope_theta", "local_rope_theta"):
+            _require(getattr(self, name) > 0.0, name, getattr(self, name), "it must be above 0")
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_heads
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratorConfig:
+    """The generator as a fraction of the discriminator (the paper's multiplier for hidden size, FFN size and heads)."""
+
+    width: float = 0.25
+    """Hidden size, feed-forward size and number of heads, each times this and rounded."""
+    depth: float = 1.0
+    """Number of layers, times this and rounded."""
+
+    def __post_init__(self) -> None:
+        for name in ("width", "depth"):
+            _require(getattr(self, name) > 0.0, f"generator.{name}", getattr(self, name), "it must be above 0")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The pair of networks."""
+
+    discriminator: EncoderConfig = EncoderConfig()
+    generator: GeneratorConfig = GeneratorConfig()
+    tying: Literal["none", "embeddings", "all"] = "embeddings"
+    """What the two share: nothing, the embeddings (token, position and type), or every encoder weight (equal sizes only)."""
+
+    def __post_init__(self) -> None:
+        self.generator_encoder()
+        if self.tying == "all":
+            _require(self.generator.width == 1.0 and self.generator.depth == 1.0, "model.tying", self.tying,
+                     "sharing every weight needs networks of equal size; set generator.width and generator.depth to 1")
+
+    def generator_encoder(self) -> EncoderConfig:
+        """The generator's own encoder shape, worked out from the fractions."""
+        main, fraction = self.discriminator, self.generator
+        heads = max(1, round(main.num_heads * fraction.width))
+        hidden = max(1, round(main.hidden_size * fraction.width))
+        _require(hidden % heads == 0, "generator.width", fraction.width,
+                 f"it gives {hidden} units in {heads} heads, which do not divide; choose another width")
+        return dataclasses.replace(
+            main,
+            hidden_size=hidden,
+            num_heads=heads,
+            intermediate_size=max(1, round(main.intermediate_size * fraction.width)),
+            num_layers=max(1, round(main.num_layers * fraction.depth)),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What is masked, what is put in its place, and how the losses are weighed."""
+
+    name: str = "electra"
+    mask_fraction: float = 0.15
+    """Share of each row's real tokens that is chosen, rounded to the nearest whole number (at least one)."""
+    mask_share: float = 0.85
+    """Of the chosen tokens, the share that the generator sees as [MASK] (released ELECTRA 0.85, BERT 0.8) ..."""
+    random_share: float = 0.0
+    """... as a random word piece (ELECTRA 0, BERT 0.1); the rest it sees unchanged."""
+    generator_weight: float = 1.0
+    discriminator_weight: float = 50.0
+    """Lambda in the paper."""
+    temperature: float = 1.0
+    """Softmax temperature when replacements are sampled."""
+
+    def __post_init__(self) -> None:
+        _require(0.0 < self.mask_fraction < 1.0, "objective.mask_fraction", self.mask_fraction, "it must be between 0 and 1")
+        for name in ("mask_share", "random_share"):
+            _require(0.0 <= getattr(self, name) <= 1.0, f"objective.{name}", getattr(self, name), "it must be in [0, 1]")
+        _require(self.mask_share + self.random_share <= 1.0 + 1e-9, "objective.random_share", self.random_share,
+                 f"with mask_share {self.mask_share} it is more than all; lower one of them")
+        for name in ("generator_weight", "discriminator_weight"):
+            _require(getattr(self, name) >= 0.0, f"objective.{name}", getattr(self, name), "it must not be negative")
+        _require(self.temperature > 0.0, "objective.temperature", self.temperature, "it must be above 0")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW as in the paper, or Muon for the matrices inside the blocks and AdamW for the rest."""
+
+    name: Literal["adamw", "muon"] = "adamw"
+    peak_learning_rate: float = 5e-4
+    muon_learning_rate: float = 0.02
+    """Peak rate of the matrices that Muon updates (muon only)."""
+    muon_momentum: float = 0.95
+    warmup_steps: int = 10_000
+    warmup_fraction: float | None = None
+    """Warm-up as a share of the budget, instead of `warmup_steps`; the one to use with a budget in minutes."""
+    final_learning_rate_fraction: float = 0.0
+    """The rate falls linearly from its peak to this share of it."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    """Decoupled; never on biases and norms."""
+    bias_correction: bool = False
+    """Adam's correction of its first steps. The reference code has none; PyTorch's AdamW has it."""
+    clip_norm: float = 1.0
+    """Largest norm of the whole gradient; 0 switches clipping off."""
+
+    def __post_init__(self) -> None:
+        for name in ("peak_learning_rate", "muon_learning_rate", "epsilon"):
+            _require(getattr(self, name) > 0.0, f"optimizer.{name}", getattr(self, name), "it must be above 0")
+        for name in ("beta1", "beta2", "muon_momentum"):
+            _require(0.0 <= getattr(self, name) < 1.0, f"optimizer.{name}", getattr(self, name), "it must be in [0, 1)")
+        for name in ("warmup_steps", "weight_decay", "clip_norm"):
+            _require(getattr(self, name) >= 0, f"optimizer.{name}", getattr(self, name), "it must not be negative")
+        _require(self.warmup_fraction is None or 0.0 <= self.warmup_fraction < 1.0, "optimizer.warmup_fraction",
+                 self.warmup_fraction, "it must be in [0, 1)")
+        _require(0.0 <= self.final_learning_rate_fraction <= 1.0, "optimizer.final_learning_rate_fraction",
+                 self.final_learning_rate_fraction, "it must be in [0, 1]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the text is and how it is cut into rows."""
+
+    store: Path | None = None
+    """A token store made by `electra prepare`."""
+    heldout: Path | None = None
+    """A second store, of the same tokenizer, for the held-out loss at intervals."""
+    length: int = 128
+    """Tokens in a row, [CLS] and [SEP] included."""
+    layout: Literal["dense", "two-segment"] = "dense"
+    """`dense`: one segment, no padding, documents end with [SEP]. `two-segment`: the reference's examples from lines."""
+
+    def __post_init__(self) -> None:
+        _require(self.length >= 8, "data.length", self.length, "a row needs at least 8 tokens")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Budget, batch, precision, and what is written when."""
+
+    num_steps: int | None = None
+    """Budget in optimizer steps ..."""
+    num_tokens: float | None = None
+    """... in input tokens ..."""
+    num_flops: float | None = None
+    """... in floating-point operations of both networks ..."""
+    num_minutes: float | None = None
+    """... in minutes of training by the clock. Any of the four; the first to be used up ends the run."""
+    batch_size: int = 128
+    """Rows in a step, over all ranks and micro-batches."""
+    micro_batch_size: int | None = None
+    """Rows that go through the networks at once; empty means what suits the device. Does not change the gradient."""
+    seed: int = 42
+    save_every: int = 1_000
+    """Steps between checkpoints; 0 means only at the end."""
+    save_minutes: float = 10.0
+    """Also save when this many minutes have passed since the last checkpoint; 0 means never by the clock."""
+    keep_checkpoints: int = 2
+    log_every: int = 50
+    eval_every: int = 0
+    """Steps between held-out evaluations; 0 means only at the end."""
+    eval_batches: int = 50
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto`: bfloat16 autocast where the hardware has units for it, else float32."""
+    device: str = "auto"
+    num_threads: int = 0
+    """CPU threads of this process; 0 means all cores."""
+    compile: bool = False
+    """torch.compile the encoder blocks; pays on a GPU and in long runs."""
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_steps", "num_tokens", "num_flops", "num_minutes"):
+            value = getattr(self, name)
+            _require(value is None or value > 0, f"train.{name}", value, "a budget must be above 0")
+        for name in ("batch_size", "keep_checkpoints", "log_every", "eval_batches"):
+            _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "it must be at least 1")
+        for name in ("save_every", "save_minutes", "eval_every", "num_threads", "seed"):
+            _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "it must not be negative")
+        _require(self.micro_batch_size is None or self.micro_batch_size >= 1, "train.micro_batch_size",
+                 self.micro_batch_size, "it must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """A whole pre-training run. `<run>/config.yaml` holds it resolved; starting from that file repeats the run."""
+
+    run_dir: Path = Path("runs/electra")
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    train: TrainConfig = TrainConfig()
+
+    def __post_init__(self) -> None:
+        encoder = self.model.discriminator
+        if encoder.blocks == "classic":
+            _require(self.data.length <= encoder.max_length, "data.length", self.data.length,
+                     f"the position table ends at {encoder.max_length}; shorten the rows or raise "
+                     f"model.discriminator.max_length")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """Fine-tuning on labelled text. Defaults are the paper's for Small (table 7), epochs apart."""
+
+    task_file: Path
+    """Labelled training file: .csv, .tsv, .jsonl or .parquet."""
+    dev_file: Path | None = None
+    """Labelled file to score on."""
+    out: Path = Path("finetuned")
+    text_column: str = "text"
+    text_pair_column: str | None = None
+    """Second text, for pair classification."""
+    label_column: str = "label"
+    num_epochs: float = 3.0
+    batch_size: int = 32
+    peak_learning_rate: float = 3e-4
+    layer_decay: float = 0.8
+    """Each layer below the top learns at this multiple of the one above it (paper: 0.8 for Small and Base, 0.9 for Large)."""
+    warmup_fraction: float = 0.1
+    weight_decay: float = 0.0
+    max_length: int = 128
+    pooling: Literal["auto", "first", "mean"] = "auto"
+    """What the classifier reads: [CLS] or the mean over tokens; `auto` is [CLS] for classic and the mean for modern blocks."""
+    max_train_examples: int | None = None
+    """Use only this many training examples, drawn anew with each seed."""
+    random_weights: bool = False
+    """Start from random weights of the same shape instead: the baseline that shows what pre-training gave."""
+    seeds: int = 1
+    """Number of runs, with seeds seed, seed+1, ...; the first best one on the dev file is kept."""
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("num_epochs", "peak_learning_rate"):
+            _require(getattr(self, name) > 0.0, name, getattr(self, name), "it must be above 0")
+        for name in ("batch_size", "seeds"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "it must be at least 1")
+        _require(0.0 < self.layer_decay <= 1.0, "layer_decay", self.layer_decay, "it must be in (0, 1]")
+        _require(0.0 <= self.warmup_fraction < 1.0, "warmup_fraction", self.warmup_fraction, "it must be in [0, 1)")
+        _require(self.max_length >= 8, "max_length", self.max_length, "it must be at least 8")
+        _require(self.max_train_examples is None or self.max_train_examples >= 1, "max_train_examples",
+                 self.max_train_examples, "it must be at least 1")
+
+
+# ---------------------------------------------------------------------------------------------- files and dictionaries
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The configuration as plain dictionaries, strings and numbers, ready for YAML or JSON."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, Path):
+            return str(value)
+        if isinstance(value, tuple):
+            return [plain(item) for item in value]
+        return value
+
+    return plain(config)
+
+
+def from_dict(cls: type[T], values: dict[str, Any], base: T | None = None, where: str = "") -> T:
+    """Build `cls` from a dictionary; fields that are not named keep the value of `base` (or the default).
+
+    Raises UserError for an unknown field, with the nearest known name, and for a value of the wrong type.
+    """
+    hints = typing.get_type_hints(cls)
+    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    changes: dict[str, Any] = {}
+    for raw_name, value in values.items():
+        name = str(raw_name).replace("-", "_")
+        if name not in known:
+            raise UserError(unknown_setting(f"{where}{raw_name}", [f"{where}{k}" for k in known]))
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, dict):
+                raise UserError(f"{where}{name} is {value!r}: it must be a group of settings")
+            inner_base = getattr(base, name) if base is not None else None
+            changes[name] = from_dict(hint, value, inner_base, f"{where}{name}.")  # type: ignore[arg-type]
+        else:
+            changes[name] = _convert(hint, value, f"{where}{name}")
+    if base is not None:
+        return dataclasses.replace(base, **changes)  # type: ignore[type-var]
+    missing = [n for n, f in known.items() if n not in changes
+               and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
+    if missing:
+        raise UserError(f"{where}{missing[0]} is missing: give it a value")
+    return cls(**changes)
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _convert(next(a for a in arguments if a is not type(None)), value, name)
+    if origin is Literal:
+        if value not in arguments:
+            raise UserError(f"{name} is {value!r}: choose one of {', '.join(map(str, arguments))}")
+        return value
+    if hint is bool:
+        if not isinstance(value, bool):
+            raise UserError(f"{name} is {value!r}: it must be true or false")
+        return value
+    if hint in (int, float):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise UserError(f"{name} is {value!r}: it must be a number") from None
+        if isinstance(value, bool) or not math.isfinite(number) or (hint is int and number != int(number)):
+            raise UserError(f"{name} is {value!r}: it must be a {'whole ' if hint is int else ''}number")
+        return int(number) if hint is int else number
+    if hint is Path:
+        return Path(str(value))
+    return str(value)
+
+
+def unknown_setting(name: str, known: list[str]) -> str:
+    """One line for a setting that does not exist, with the nearest that does."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"unknown setting {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else "; see --help for the list")
+
+
+def save_config(config: Any, path: Path) -> None:
+    """Write the configuration as YAML (or JSON, by the file's ending)."""
+    text = json.dumps(to_dict(config), indent=2) if path.suffix == ".json" else yaml.safe_dump(to_dict(config), sort_keys=False)
+    path.write_text(text, encoding="utf-8")
+
+
+def load_config(cls: type[T], path: Path, base: T | None = None) -> T:
+    """Read a configuration written by hand or by `save_config`; fields that the file leaves out come from `base`."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such configuration file")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not valid YAML or JSON ({reason})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: must hold settings as `name: value`")
+    return from_dict(cls, values, base)

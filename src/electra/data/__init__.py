@@ -1,0 +1,1 @@
+"""Raw text to a token store, and the store to batches."""

