@@ -118,7 +118,7 @@ def write_report(run_dir: Path) -> Path:
     results_file = run_dir / "results.json"
     results = json.loads(results_file.read_text(encoding="utf-8")) if results_file.is_file() else {}
     train = [r for r in records if r.get("kind", "train") == "train"]
-    heldout = with_tokens([r for r in records if r.get("kind") == "heldout"], train)
+    heldout = [r for r in records if r.get("kind") == "heldout"]
 
     source = importlib.resources.files("electra.studies").joinpath("report.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -146,16 +146,6 @@ def logged(path: Path) -> Records:
     if not records:
         raise UserError(f"{path}: no metrics; the run has logged nothing yet")
     return records
-
-
-def with_tokens(heldout: Records, train: Records) -> Records:
-    """Held-out records placed on the tokens axis by their step."""
-    steps = [r["step"] for r in train]
-    tokens = [r["tokens"] for r in train]
-    return [
-        record if "tokens" in record or not steps else {**record, "tokens": float(np.interp(record["step"], steps, tokens))}
-        for record in heldout
-    ]
 
 
 # --------------------------------------------------------------------------------------------------------- figures

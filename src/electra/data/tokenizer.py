@@ -1,0 +1,124 @@
+"""WordPiece tokenizers: trained on a text, or taken from a vocabulary or tokenizer directory. Hugging Face classes throughout."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from electra.errors import UserError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialIds:
+    """Ids of the five special tokens."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, *, lowercase: bool = True, strip_accents: bool | None = None
+) -> Any:
+    """Learn a WordPiece vocabulary of at most `vocab_size` pieces, special tokens first. Returns a `BertTokenizer`.
+
+    `strip_accents` None means as BERT does: together with lower-casing. The same texts give the same vocabulary.
+    """
+    import tokenizers
+    from transformers import BertTokenizer
+
+    if vocab_size <= len(SPECIAL_TOKENS):
+        raise UserError(f"vocab_size is {vocab_size}: it must be above {len(SPECIAL_TOKENS)}")
+    model = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    model.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    # Every character that starts a word may also continue one, so a script with many characters needs room for both.
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), limit_alphabet=vocab_size // 3, show_progress=False
+    )
+    model.train_from_iterator(texts, trainer)
+    return BertTokenizer(vocab=model.get_vocab(), do_lower_case=lowercase, strip_accents=strip_accents)
+
+
+def load_tokenizer(path: str | Path, *, lowercase: bool = True, strip_accents: bool | None = None) -> Any:
+    """A vocab.txt (then the case settings apply), a tokenizer directory (it has its own), or a hub name.
+
+    Raises UserError when there is none, when it is not WordPiece-like, or when a special token is missing.
+    """
+    from transformers import AutoTokenizer, BertTokenizer
+
+    path = Path(path)
+    if path.is_file():
+        tokenizer = BertTokenizer(vocab=_read_vocabulary(path), do_lower_case=lowercase, strip_accents=strip_accents)
+    else:
+        if path.is_dir() and not any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+            raise UserError(f"{path}: holds neither tokenizer.json nor vocab.txt; name a vocab.txt or a tokenizer directory")
+        if not path.exists() and (path.is_absolute() or path.suffix or len(path.parts) > 2):
+            raise UserError(f"{path}: no such vocabulary file or tokenizer directory")
+        if path.is_dir() and not (path / "tokenizer.json").is_file() and not (path / "tokenizer_config.json").is_file():
+            return load_tokenizer(path / "vocab.txt", lowercase=lowercase, strip_accents=strip_accents)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(path))
+        except Exception as error:  # the library raises many kinds
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"{path}: no tokenizer could be loaded from there ({reason})") from None
+    missing = [name for name in SPECIAL_TOKENS if _special_id(tokenizer, name) is None]
+    if missing:
+        raise UserError(f"{path}: the vocabulary lacks {', '.join(missing)}; add the special tokens, or train one (--vocab-size)")
+    return tokenizer
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    try:
+        pieces = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 (byte {error.start}); a vocabulary is one word piece a line") from None
+    while pieces and not pieces[-1]:
+        pieces.pop()
+    vocabulary = {piece.rstrip("\r"): index for index, piece in enumerate(pieces)}
+    missing = [name for name in SPECIAL_TOKENS if name not in vocabulary]
+    if missing:
+        raise UserError(f"{path}: the vocabulary lacks {', '.join(missing)}; add the special tokens, or train one (--vocab-size)")
+    if len(vocabulary) != len(pieces):
+        raise UserError(f"{path}: a word piece stands there twice; each line must be another one")
+    return vocabulary
+
+
+def _special_id(tokenizer: Any, name: str) -> int | None:
+    attribute = f"{name.strip('[]').lower()}_token_id"
+    return getattr(tokenizer, attribute, None)
+
+
+def special_ids(tokenizer: Any) -> SpecialIds:
+    """The ids, whatever the tokenizer calls the tokens."""
+    return SpecialIds(**{name.strip("[]").lower(): _special_id(tokenizer, name) for name in SPECIAL_TOKENS})  # type: ignore[arg-type]
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """SHA-256 of all that decides how text becomes ids: vocabulary, normaliser, splitting. Not of padding or truncation."""
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    relevant = {name: parts[name] for name in ("normalizer", "pre_tokenizer", "model", "added_tokens")}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+
+
+def encode_texts(tokenizer: Any, batches: Iterable[list[str]]) -> Iterator[list[list[int]]]:
+    """Word-piece ids of each text of each batch, no special tokens added; all cores work on a batch.
+
+    A literal "[MASK]" in a text is a text: it becomes ordinary word pieces, never the special id.
+    """
+    import tokenizers
+
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())  # ours to set up
+    backend.no_padding()
+    backend.no_truncation()
+    backend.encode_special_tokens = True
+    for batch in batches:
+        yield [encoding.ids for encoding in backend.encode_batch_fast(batch, add_special_tokens=False)]
