@@ -56,7 +56,7 @@ def test_every_command_has_help(capsys, name):
 
 
 def test_spellings_that_are_part_of_the_interface():
-    prepare = cli.parse("prepare", "a.txt b --out store --vocab-size 100".split())
+    prepare = cli.parse("prepare", ["a.txt", "b", "--out", "store", "--vocab-size", "100"])
     assert prepare.files == ("a.txt", "b")
     assert (prepare.out, prepare.vocab_size) == (Path("store"), 100)
 
@@ -92,7 +92,9 @@ def test_a_preset_alone_is_that_preset(name):
 def test_preset_then_file_then_flags(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("optimizer: {weight_decay: 0.5, clip_norm: 2.0}\n")
-    settings = cli.parse("pretrain", ["--preset", "small", "--config", str(file), "--optimizer.clip-norm", "3"]).settings
+    settings = cli.parse(
+        "pretrain", ["--preset", "small", "--config", str(file), "--optimizer.clip-norm", "3"]
+    ).settings
     assert settings.optimizer.peak_learning_rate == PRESETS["small"]().optimizer.peak_learning_rate
     assert settings.optimizer.weight_decay == 0.5
     assert settings.optimizer.clip_norm == 3.0
@@ -194,7 +196,11 @@ def test_a_bad_configuration_file_gets_one_line(capsys, tmp_path, text):
     ("error", "code", "line"),
     [
         (UserError("two\nlines"), 2, "electra: error: two lines"),
-        (OSError(errno.ENOSPC, "No space left on device", "run/step-5"), 2, "electra: error: run/step-5: No space left on device"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "run/step-5"),
+            2,
+            "electra: error: run/step-5: No space left on device",
+        ),
         (PermissionError(errno.EACCES, "Permission denied", "run"), 2, "electra: error: run: Permission denied"),
         (KeyboardInterrupt(), 130, "electra: stopped; the same command goes on from what is saved"),
     ],
@@ -218,5 +224,7 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch):
 
 def test_a_closed_pipe_is_no_mistake():
     command = f"{sys.executable} -m electra.cli pretrain --help | head -n 1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
     assert "Traceback" not in done.stderr

@@ -28,9 +28,23 @@ TRAIN = [
     }
     for step in range(10, 210, 10)
 ]
-HELDOUT = [{"kind": "heldout", "step": 200, "tokens": 200_000, "generator_loss": 6.5, "generator_accuracy": 0.2, "discriminator_auc": 0.7}]
+HELDOUT = [
+    {
+        "kind": "heldout",
+        "step": 200,
+        "tokens": 200_000,
+        "generator_loss": 6.5,
+        "generator_accuracy": 0.2,
+        "discriminator_auc": 0.7,
+    }
+]
 RESULTS = {
-    "heldout": {"generator_accuracy": 0.2, "most_frequent_share": 0.05, "discriminator_auc": 0.7, "swapped_word_auc": 0.65},
+    "heldout": {
+        "generator_accuracy": 0.2,
+        "most_frequent_share": 0.05,
+        "discriminator_auc": 0.7,
+        "swapped_word_auc": 0.65,
+    },
     "downstream": {
         "task": "Reviews",
         "test_examples": 1066,
@@ -115,7 +129,9 @@ def test_guessing_loss_is_the_entropy_of_the_replaced_share():
     assert report.guessing_loss([{}]) is None
 
 
-@pytest.mark.parametrize(("name", "message"), [("config.yaml", "no config.yaml"), ("metrics.jsonl", "logged nothing yet")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("config.yaml", "no config.yaml"), ("metrics.jsonl", "logged nothing yet")]
+)
 def test_what_is_no_run_is_refused_in_one_line(run_dir, name, message):
     (run_dir / name).unlink()
     with pytest.raises(UserError, match=message) as error:

@@ -1,7 +1,7 @@
 """The `electra` command: reads the command line, calls the package, prints what came out. No logic of its own.
 
-Each command is a dataclass of its arguments with a `run`. Imports of torch wait until the arguments are known to be good,
-so that help and mistakes are answered at once.
+Each command is a dataclass of its arguments with a `run`. Imports of torch wait until the arguments are known to be
+good, so that help and mistakes are answered at once.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Quickstart:
 class Prepare:
     """Turn raw text into a token store: train (or take) a vocabulary, cut the text into word pieces.
 
-    FILES are files or directories (.txt, .jsonl, .csv, .parquet, also .gz, .xz or .zst) or Hugging Face data sets by name. In .txt a
-    blank line ends a document.
+    FILES are files or directories (.txt, .jsonl, .csv, .tsv, .parquet, also .gz, .xz or .zst), or Hugging Face data
+    sets by name. In .txt a blank line ends a document.
     """
 
     files: Annotated[tyro.conf.Positional[tuple[str, ...]], positional("FILES", "Files, directories or data sets.")]
@@ -85,6 +85,10 @@ class Prepare:
     """In .txt each line is a document."""
     invalid_utf8: Literal["error", "replace"] = "error"
     """What to do with bytes that are not UTF-8."""
+    heldout_share: float = 0.0
+    """Share of the documents that goes into a second store, OUT-heldout, for the held-out loss."""
+    overwrite: bool = False
+    """Replace a token store that is there already."""
 
     def run(self) -> None:
         from electra.data.prepare import prepare
@@ -106,7 +110,7 @@ class Pretrain:
     """Where the settings start."""
     config: Path | None = None
     """YAML or JSON file of settings that are laid over the preset."""
-    settings: Annotated[PretrainConfig, Settings] = PretrainConfig()
+    settings: Annotated[PretrainConfig, Settings] = dataclasses.field(default_factory=PretrainConfig)
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> Pretrain:
@@ -256,7 +260,6 @@ def without_budget(settings: PretrainConfig) -> PretrainConfig:
     return dataclasses.replace(settings, train=dataclasses.replace(settings.train, **dict.fromkeys(BUDGETS)))
 
 
-
 def given(arguments: Sequence[str], flag: str) -> str | None:
     """The value of a flag that has to be known before the others can be read."""
     value = None
@@ -271,7 +274,9 @@ def flags(command: type[Any], prefix: str = "--") -> list[str]:
     """Every flag of a command, as it is typed."""
     found = []
     for name, hint in typing.get_type_hints(command, include_extras=True).items():
-        if typing.get_origin(hint) is ClassVar or tyro.conf.Positional[Any].__metadata__[0] in getattr(hint, "__metadata__", ()):
+        if typing.get_origin(hint) is ClassVar or tyro.conf.Positional[Any].__metadata__[0] in getattr(
+            hint, "__metadata__", ()
+        ):
             continue
         inner = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
         dashed = name.replace("_", "-")
@@ -307,10 +312,12 @@ def parse(name: str, arguments: Sequence[str]) -> Any:
 
 
 def one_line(box: str) -> str:
-    """What tyro says in a box, as one line."""
-    words = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│]", " ", box).split("\n")
-    body = " ".join(line.strip() for line in words[1:])
-    text = " ".join(re.split(r"─{3,}|Got errors:", body)[0].split())
+    """What tyro says in a box (of ASCII where the terminal is not UTF-8), as one line."""
+    lines = [
+        re.sub(r"^[│|]|[│|]$", "", line.strip()).strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", box).split("\n")
+    ]
+    parts = re.split(r"[─-]{5,}|Got errors:", " ".join(lines[1:]))  # the first line is the title
+    text = next((words for part in parts if (words := " ".join(part.split()))), "not understood")
     if bad := re.match(r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*)\]", text):
         kind = {"INT": "a whole number", "FLOAT": "a number"}.get(bad[2].split("|")[-1], bad[2])
         return f"{bad[1]} is {bad[3]}: it must be {kind}"
@@ -350,7 +357,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `electra ... | head` is no mistake
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EROFS):
+        if error.errno not in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EACCES,
+            errno.ENOENT,
+            errno.EISDIR,
+            errno.ENOTDIR,
+            errno.EROFS,
+        ):
             raise
         return complain(f"{error.filename or 'file'}: {error.strerror}")
     return 0

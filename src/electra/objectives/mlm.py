@@ -67,6 +67,7 @@ def _first_above(ends: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """
     below = torch.nextafter(ends[:, -1], torch.zeros_like(target))
     target = torch.minimum(target.clamp_min(0.0), below)
-    index = torch.searchsorted(ends, target[:, None], right=True)
+    # The clamp matters only where the logits are not numbers; the loss then says so at the next log line.
+    index = torch.searchsorted(ends, target[:, None], right=True).clamp_(max=ends.shape[1] - 1)
     start = torch.where(index > 0, ends.gather(1, (index - 1).clamp_min(0)), torch.zeros_like(target[:, None]))
     return index.squeeze(1), target - start.squeeze(1)

@@ -1,7 +1,7 @@
 """A run directory as one self-contained page: `report.html` with curves, results in plain words, and every setting.
 
-Everything is read from files that the run left (`config.yaml`, `metrics.jsonl`, `results.json` when the quick start made
-one), so a report can be written again at any time, also of a run that is still going.
+Everything is read from files that the run left (`config.yaml`, `metrics.jsonl`, `results.json` when the quick start
+made one), so a report can be written again at any time, also of a run that is still going.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Panel:
 
 
 def guessing_loss(records: Records) -> tuple[float, str] | None:
-    """Cross-entropy in nats of always answering with the share of replaced tokens: what a discriminator that knows nothing gets."""
+    """Cross-entropy in nats of always answering with the share of replaced tokens, which takes no knowledge of text."""
     shares = [r["replaced_share"] for r in records if 0.0 < (r.get("replaced_share") or 0.0) < 1.0]
     if not shares:
         return None
@@ -61,15 +61,16 @@ PANELS = (
         "generator_loss",
         "Generator loss",
         "nats per masked token",
-        "How surprised the small network is by the words that were hidden from it. Lower is better. A long flat start means "
-        "that it has only learned which words are frequent; the drop after it is where context begins to count.",
+        "How surprised the small network is by the words that were hidden from it. Lower is better. A long flat start "
+        "means that it has only learned which words are frequent; the drop after it is where context begins to count.",
         focus=True,
     ),
     Panel(
         "generator_accuracy",
         "Generator accuracy",
         "hidden tokens guessed right",
-        "How often its first guess is the hidden token. The better the generator, the harder its replacements are to find.",
+        "How often its first guess is the hidden token. The better the generator, the harder it is to find its "
+        "replacements.",
         share=True,
     ),
     Panel(
@@ -86,7 +87,7 @@ PANELS = (
         "discriminator_auc",
         "Discriminator AUC",
         "AUC",
-        "The chance that a replaced token is rated as more suspect than an untouched one: 0.5 is guessing, 1 is perfect.",
+        "The chance that a replaced token is rated as more suspect than an untouched one: 0.5 is guessing, 1 perfect.",
         reference=lambda records: (0.5, "guessing"),
     ),
     Panel(
@@ -99,7 +100,7 @@ PANELS = (
         "tokens_per_second",
         "Speed",
         "thousand tokens per second",
-        "Input tokens that go through both networks, forward and backward. Dips are saves, evaluations or other programs.",
+        "Input tokens that go through both networks, forward and backward. Dips are other programs on the machine.",
         scale=1e-3,
     ),
 )
@@ -121,7 +122,9 @@ def write_report(run_dir: Path) -> Path:
     heldout = [r for r in records if r.get("kind") == "heldout"]
 
     source = importlib.resources.files("electra.studies").joinpath("report.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     page = environment.from_string(source).render(
         name=run_dir.resolve().name,
         finished=(run_dir / "discriminator").is_dir(),
@@ -179,12 +182,29 @@ def draw(panel: Panel, train: Records, heldout: Records) -> str:
     axes = figure.add_subplot()
     if len(train_y):
         axes.plot(
-            train_x, train_y, color=TRAIN, linewidth=1.6, label="training", marker="." if len(train_y) < 3 else None, zorder=2
+            train_x,
+            train_y,
+            color=TRAIN,
+            linewidth=1.6,
+            label="training",
+            marker="." if len(train_y) < 3 else None,
+            zorder=2,
         )
     if len(heldout_y):
-        axes.plot(heldout_x, heldout_y, color=HELDOUT, linewidth=1.2, marker="o", markersize=4.5, label="held-out text", zorder=3)
+        axes.plot(
+            heldout_x,
+            heldout_y,
+            color=HELDOUT,
+            linewidth=1.2,
+            marker="o",
+            markersize=4.5,
+            label="held-out text",
+            zorder=3,
+        )
     if level := panel.reference(train):
-        axes.axhline(level[0], color=REFERENCE, linestyle="--", linewidth=1.2, label=f"{level[1]} ({level[0]:.3g})", zorder=1)
+        axes.axhline(
+            level[0], color=REFERENCE, linestyle="--", linewidth=1.2, label=f"{level[1]} ({level[0]:.3g})", zorder=1
+        )
     axes.set_title(panel.title, fontsize=12, loc="left", fontweight="bold")
     axes.set_xlabel("input tokens seen", fontsize=10)
     axes.set_ylabel(panel.axis, fontsize=10)
@@ -266,7 +286,9 @@ def downstream_rows(task: dict[str, Any]) -> list[dict[str, Any]]:
 def mean_and_spread(accuracies: list[float]) -> str:
     """'71.3 ± 0.8 %' (standard deviation over the runs); the spread is left out for a single run."""
     mean = 100 * statistics.fmean(accuracies)
-    return f"{mean:.1f} ± {100 * statistics.stdev(accuracies):.1f}\u00a0%" if len(accuracies) > 1 else f"{mean:.1f}\u00a0%"
+    return (
+        f"{mean:.1f} ± {100 * statistics.stdev(accuracies):.1f}\u00a0%" if len(accuracies) > 1 else f"{mean:.1f}\u00a0%"
+    )
 
 
 def sentence_spans(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
