@@ -27,7 +27,7 @@ ALLOWED["train"] = ALLOWED["objectives"] | {"objectives", "presets"}
 ALLOWED["evaluate"] = ALLOWED["train"] | {"train"}
 ALLOWED["studies"] = ALLOWED["evaluate"] | {"evaluate"}
 ALLOWED["quickstart"] = ALLOWED["studies"] | {"studies"}
-ALLOWED["cli"] = ALLOWED["quickstart"] | {"quickstart", "electra"}  # `electra` itself for the version
+ALLOWED["cli"] = ALLOWED["quickstart"] | {"quickstart"}
 
 
 def part_of(path: Path) -> str:
@@ -36,6 +36,7 @@ def part_of(path: Path) -> str:
 
 
 def imported_parts(path: Path) -> set[str]:
+    """What a file imports of this package; the version apart, which lies in the package's own light file."""
     parts = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -50,7 +51,7 @@ def imported_parts(path: Path) -> set[str]:
         else:
             continue
         for name in names:
-            if name.split(".")[0] == "electra":
+            if name.split(".")[0] == "electra" and name not in ("electra", "electra.__version__"):
                 part = [*name.split("."), "electra"][1]
                 parts.add(part if (PACKAGE / part).exists() or (PACKAGE / f"{part}.py").exists() else "electra")
     return parts

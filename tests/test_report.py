@@ -44,6 +44,8 @@ RESULTS = {
         "most_frequent_share": 0.05,
         "discriminator_auc": 0.7,
         "swapped_word_auc": 0.65,
+        "swapped_word_found": 0.2,
+        "swapped_word_chance": 0.03,
     },
     "downstream": {
         "task": "Reviews",

@@ -167,7 +167,13 @@ class Finetune:
     def run(self) -> None:
         from electra.evaluate.finetune import finetune
 
-        show(finetune(self.model, self.settings))
+        result = finetune(self.model, self.settings)
+        for name in ("accuracy", "macro_f1", "matthews"):
+            if found := result.get(name):
+                spread = f" ± {found['standard_deviation']:.4f}" if found["standard_deviation"] is not None else ""
+                runs = f"mean of {found['runs']}, median {found['median']:.4f}"
+                print(f"{name.replace('_', ' '):<10}{found['mean']:.4f}{spread}  ({runs})")
+        print(f"classifier: {self.settings.out / 'model'}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,9 +186,15 @@ class Detect:
     """Print JSON instead of colours."""
 
     def run(self) -> None:
-        from electra.evaluate.detect import detect
+        from rich.console import Console
 
-        show(detect(self.model, [self.text]))
+        from electra.evaluate.detect import as_json, detect, render
+
+        [verdicts] = detect(self.model, [self.text])
+        if self.json:
+            show(as_json(self.text, verdicts))
+        else:
+            Console(highlight=False).print(render(self.text, verdicts), soft_wrap=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

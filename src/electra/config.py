@@ -55,6 +55,9 @@ class EncoderConfig:
     """modern only: width of that window in tokens (half to each side)."""
     global_rope_theta: float = 160_000.0
     local_rope_theta: float = 10_000.0
+    neighbour_heads: int = 0
+    """modern only: this many heads of each layer start out looking at a neighbour (1 back, 1 ahead, 2 back, 2 ahead, ...).
+    An initialisation, nothing else; it spares a small run the long search for the use of positions."""
 
     def __post_init__(self) -> None:
         for name in ("embedding_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_length",
@@ -67,6 +70,10 @@ class EncoderConfig:
             _require((self.hidden_size // self.num_heads) % 2 == 0, "num_heads", self.num_heads,
                      f"rotary positions need an even head size, hidden_size / num_heads is "
                      f"{self.hidden_size // self.num_heads}")
+        _require(0 <= self.neighbour_heads <= self.num_heads, "neighbour_heads", self.neighbour_heads,
+                 f"it must be between 0 and num_heads ({self.num_heads})")
+        _require(self.neighbour_heads == 0 or self.blocks == "modern", "neighbour_heads", self.neighbour_heads,
+                 "it needs rotary positions; set it to 0 with classic blocks")
         for name in ("hidden_dropout", "attention_dropout"):
             _require(0.0 <= getattr(self, name) < 1.0, name, getattr(self, name), "it must be in [0, 1)")
         for name in ("layer_norm_epsilon", "initializer_range", "global_rope_theta", "local_rope_theta"):
@@ -99,6 +106,8 @@ class ModelConfig:
     generator: GeneratorConfig = GeneratorConfig()
     tying: Literal["none", "embeddings", "all"] = "embeddings"
     """What the two share: nothing, the embeddings (token, position and type), or every encoder weight (equal sizes only)."""
+    unigram_bias: bool = False
+    """Start the generator's output bias at the log frequency of each token in the store rather than at 0."""
 
     def __post_init__(self) -> None:
         self.generator_encoder()
@@ -119,6 +128,7 @@ class ModelConfig:
             num_heads=heads,
             intermediate_size=max(1, round(main.intermediate_size * fraction.width)),
             num_layers=max(1, round(main.num_layers * fraction.depth)),
+            neighbour_heads=min(main.neighbour_heads, heads),
         )
 
 
@@ -156,12 +166,16 @@ class OptimizerConfig:
 
     name: Literal["adamw", "muon"] = "adamw"
     peak_learning_rate: float = 5e-4
+    embedding_learning_rate: float | None = None
+    """Peak rate of the embedding tables; empty means `peak_learning_rate`."""
     muon_learning_rate: float = 0.02
     """Peak rate of the matrices that Muon updates (muon only)."""
     muon_momentum: float = 0.95
     warmup_steps: int = 10_000
     warmup_fraction: float | None = None
     """Warm-up as a share of the budget, instead of `warmup_steps`; the one to use with a budget in minutes."""
+    decay_fraction: float = 1.0
+    """The rate starts to fall when this share of the budget is left (1: from the start, as in the paper)."""
     final_learning_rate_fraction: float = 0.0
     """The rate falls linearly from its peak to this share of it."""
     beta1: float = 0.9
@@ -181,8 +195,11 @@ class OptimizerConfig:
             _require(0.0 <= getattr(self, name) < 1.0, f"optimizer.{name}", getattr(self, name), "it must be in [0, 1)")
         for name in ("warmup_steps", "weight_decay", "clip_norm"):
             _require(getattr(self, name) >= 0, f"optimizer.{name}", getattr(self, name), "it must not be negative")
+        _require(self.embedding_learning_rate is None or self.embedding_learning_rate > 0.0,
+                 "optimizer.embedding_learning_rate", self.embedding_learning_rate, "it must be above 0")
         _require(self.warmup_fraction is None or 0.0 <= self.warmup_fraction < 1.0, "optimizer.warmup_fraction",
                  self.warmup_fraction, "it must be in [0, 1)")
+        _require(0.0 < self.decay_fraction <= 1.0, "optimizer.decay_fraction", self.decay_fraction, "it must be in (0, 1]")
         _require(0.0 <= self.final_learning_rate_fraction <= 1.0, "optimizer.final_learning_rate_fraction",
                  self.final_learning_rate_fraction, "it must be in [0, 1]")
 

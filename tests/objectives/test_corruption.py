@@ -136,3 +136,12 @@ def test_the_numbers_themselves_are_fixed():
     bits = noise(42, 0, np.array([0, 1]), np.array([7, 7]), np.array([3, 3]))
     assert [hex(value) for value in bits] == ["0x1675aad9b649d246", "0xc464e91882c41a8e"]
 
+
+
+def test_columns_name_the_same_places_as_positions():
+    ids = random_ids(6, 32)
+    ids[2, 5:20] = SPECIAL.sep  # a row with fewer real tokens has fewer masked ones
+    corrupted = run(make_batch(ids))
+    width = corrupted.columns.shape[1]
+    rows = corrupted.filled // width
+    assert torch.equal(rows * 32 + corrupted.columns.flatten()[corrupted.filled], corrupted.positions)

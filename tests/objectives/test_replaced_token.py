@@ -30,9 +30,9 @@ class FixedLogits(nn.Module):
         self.table = nn.Parameter(table)
         self.seen = None
 
-    def forward(self, input_ids, attention_mask=None, token_type_ids=None):
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None, at_BK=None):
         self.seen = input_ids.clone()
-        return self.table[None]
+        return self.table[None] if at_BK is None else self.table[at_BK]
 
     def logits(self, hidden):
         return hidden
@@ -62,6 +62,8 @@ def hand_made() -> Corrupted:
         token_type_ids=None,
         scored=(ids > 4),
         positions=torch.tensor(MASKED_AT),
+        columns=torch.tensor([MASKED_AT]),
+        filled=torch.arange(3),
         labels=torch.tensor([6, 8, 9]),
         uniforms=torch.full((3,), 0.5),
         counts=Counts(num_masked=3, num_scored=6),

@@ -8,7 +8,7 @@ arXiv 2412.13663) for `modern`. Weights map one to one onto the Hugging Face cla
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,12 +40,19 @@ def attention(query_BHLS: Tensor, key_BHLS: Tensor, value_BHLS: Tensor, mask: Te
     return F.scaled_dot_product_attention(query_BHLS, key_BHLS, value_BHLS, attn_mask=mask, dropout_p=dropout)
 
 
-def rotate(x_BLnHS: Tensor, tables: RotaryTables) -> Tensor:
+def rotate(x_BLHS: Tensor, tables: RotaryTables) -> Tensor:
     """Rotary positions (Su et al. 2021): turn the pair (i, i + S/2) of each head by position times frequency i."""
-    cos_L11S, sin_L11S = (table[:, None, None, :] for table in tables)
-    first, second = x_BLnHS.chunk(2, dim=-1)
-    turned = torch.cat((first * cos_L11S - second * sin_L11S, second * cos_L11S + first * sin_L11S), dim=-1)
-    return turned.to(x_BLnHS.dtype)
+    cos_L1S, sin_L1S = (table.unsqueeze(-2) for table in tables)
+    first, second = x_BLHS.chunk(2, dim=-1)
+    turned = torch.cat((first * cos_L1S - second * sin_L1S, second * cos_L1S + first * sin_L1S), dim=-1)
+    return turned.to(x_BLHS.dtype)
+
+
+def gather_positions(x_BLD: Tensor, at_BK: Tensor) -> Tensor:
+    """The vectors at K positions of each row, [B, K, D]."""
+    rows, length, width = x_BLD.shape
+    flat_BK = at_BK + torch.arange(rows, device=at_BK.device)[:, None] * length
+    return x_BLD.reshape(rows * length, width)[flat_BK.flatten()].view(rows, -1, width)
 
 
 def gelu(x_BLF: Tensor) -> Tensor:
@@ -131,16 +138,33 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=bias)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
 
-    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None) -> Tensor:
+    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None,
+                at_BK: Tensor | None = None) -> Tensor:
+        """Mixed vectors of every token, [B, L, D]; with `at_BK` only of those K positions of each row, [B, K, D]."""
         B, L, D = x_BLD.shape
-        qkv_BL3HS = self.qkv(x_BLD).view(B, L, 3, self.num_heads, D // self.num_heads)
-        query_key_BL2HS, value_BLHS = qkv_BL3HS[:, :, :2], qkv_BL3HS[:, :, 2]
-        if rotary is not None:
-            query_key_BL2HS = rotate(query_key_BL2HS, rotary)
-        query_BLHS, key_BLHS = query_key_BL2HS.unbind(dim=2)
+        heads = (self.num_heads, D // self.num_heads)
+        query_rotary = rotary
+        if at_BK is None:
+            query_BLHS, key_BLHS, value_BLHS = self.qkv(x_BLD).view(B, L, 3, *heads).unbind(dim=2)
+        else:
+            (query_DD, rest_2DD), (query_D, rest_2D) = self._split()
+            query_BLHS = F.linear(gather_positions(x_BLD, at_BK), query_DD, query_D).view(B, -1, *heads)
+            key_BLHS, value_BLHS = F.linear(x_BLD, rest_2DD, rest_2D).view(B, L, 2, *heads).unbind(dim=2)
+            if rotary is not None:
+                query_rotary = (rotary[0][at_BK], rotary[1][at_BK])
+            if mask is not None and mask.shape[-2] > 1:  # a row of the mask for each query
+                mask = mask.expand(B, 1, L, L).gather(2, at_BK[:, None, :, None].expand(-1, -1, -1, L))
+        if rotary is not None and query_rotary is not None:
+            query_BLHS, key_BLHS = rotate(query_BLHS, query_rotary), rotate(key_BLHS, rotary)
         mixed_BHLS = attention(query_BLHS.transpose(1, 2), key_BLHS.transpose(1, 2), value_BLHS.transpose(1, 2), mask,
                                self.dropout if self.training else 0.0)
-        return self.out(mixed_BHLS.transpose(1, 2).reshape(B, L, D))
+        return self.out(mixed_BHLS.transpose(1, 2).reshape(B, -1, D))
+
+    def _split(self) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+        """Weights and biases of the queries, and of keys and values."""
+        D = self.qkv.in_features
+        weights = self.qkv.weight.split((D, 2 * D))
+        return weights, (None, None) if self.qkv.bias is None else self.qkv.bias.split((D, 2 * D))
 
 
 class FeedForward(nn.Module):
@@ -173,8 +197,13 @@ class ClassicBlock(nn.Module):
             truncated_normal_(linear.weight, config.initializer_range)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None) -> Tensor:
-        x_BLD = self.attention_norm(x_BLD + self._drop(self.attention(x_BLD, mask)))
+    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None,
+                at_BK: Tensor | None = None) -> Tensor:
+        """The block's output [B, L, D]; with `at_BK` at those positions only, [B, K, D]."""
+        mixed_BLD = self._drop(self.attention(x_BLD, mask, at_BK=at_BK))
+        if at_BK is not None:
+            x_BLD = gather_positions(x_BLD, at_BK)
+        x_BLD = self.attention_norm(x_BLD + mixed_BLD)
         return self.feed_forward_norm(x_BLD + self._drop(self.feed_forward(x_BLD)))
 
     def _drop(self, x_BLD: Tensor) -> Tensor:
@@ -192,17 +221,21 @@ class ModernBlock(nn.Module):
         self.attention = Attention(config)
         self.feed_forward_norm = bias_free_norm(config)
         self.feed_forward = FeedForward(config)
-        # Smaller writes into the residual stream the deeper the network (GPT-2; ModernBERT's `out` weights).
-        out_std = config.initializer_range / math.sqrt(2.0 * config.num_layers)
-        truncated_normal_(self.attention.qkv.weight, config.initializer_range)
-        truncated_normal_(self.attention.out.weight, out_std)
-        truncated_normal_(self.feed_forward.up.weight, config.initializer_range)
-        truncated_normal_(self.feed_forward.down.weight, out_std)
+        # Each block starts as the identity: what it writes into the residual stream is zero, what it reads is at the scale
+        # of its input. At small budgets this learns faster than ModernBERT's own scheme (docs/architecture.md).
+        truncated_normal_(self.attention.qkv.weight, config.hidden_size**-0.5)
+        truncated_normal_(self.feed_forward.up.weight, config.hidden_size**-0.5)
+        nn.init.zeros_(self.attention.out.weight)
+        nn.init.zeros_(self.feed_forward.down.weight)
 
-    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None) -> Tensor:
-        mixed_BLD = self.attention(self.attention_norm(x_BLD), mask, rotary)
+    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None,
+                at_BK: Tensor | None = None) -> Tensor:
+        """The block's output [B, L, D]; with `at_BK` at those positions only, [B, K, D]."""
+        mixed_BLD = self.attention(self.attention_norm(x_BLD), mask, rotary, at_BK)
         if self.training and self.dropout > 0.0:
             mixed_BLD = F.dropout(mixed_BLD, self.dropout)
+        if at_BK is not None:
+            x_BLD = gather_positions(x_BLD, at_BK)
         x_BLD = x_BLD + mixed_BLD
         return x_BLD + self.feed_forward(self.feed_forward_norm(x_BLD))
 
@@ -251,6 +284,8 @@ class Encoder(nn.Module):
         block = ModernBlock if modern else ClassicBlock
         self.blocks = nn.ModuleList([block(config, index) for index in range(config.num_layers)])
         self.final_norm = bias_free_norm(config) if modern else None
+        if config.neighbour_heads:
+            look_at_neighbours(self)
         self._global_rotary = Rotary(config.head_size, config.global_rope_theta)
         self._local_rotary = Rotary(config.head_size, config.local_rope_theta)
 
@@ -267,8 +302,12 @@ class Encoder(nn.Module):
         return F.dropout(self.embeddings_norm(x), self.config.hidden_dropout, drop)  # ... and after the norm here
 
     def forward(self, input_ids_BL: Tensor, attention_mask_BL: Tensor | None = None,
-                token_type_ids_BL: Tensor | None = None, return_all_layers: bool = False) -> Tensor | list[Tensor]:
+                token_type_ids_BL: Tensor | None = None, return_all_layers: bool = False,
+                at_BK: Tensor | None = None) -> Any:
         """Hidden states [B, L, D]; with `return_all_layers` the list of the embedding output and every block's output.
+
+        With `at_BK` (int64, K positions of each row) the hidden states there, [B, K, D]: the last block is then computed at
+        those positions only, which gives the same numbers for a part of the work.
 
         `attention_mask_BL` is true at real tokens; None says that there is no padding and is the fast path. The last
         entry of the list is the encoder's output (for `modern` after the final norm). `modern` has no segment types.
@@ -285,12 +324,49 @@ class Encoder(nn.Module):
 
         x_BLD = self.embed(input_ids_BL, token_type_ids_BL)
         layers = [x_BLD]
-        for block in self.blocks:
+        for index, block in enumerate(self.blocks):
+            last_at_BK = at_BK if index + 1 == len(self.blocks) else None
             if getattr(block, "is_global", True):
-                x_BLD = block(x_BLD, global_mask, global_rotary)
+                x_BLD = block(x_BLD, global_mask, global_rotary, last_at_BK)
             else:
-                x_BLD = block(x_BLD, local_mask, local_rotary)
+                x_BLD = block(x_BLD, local_mask, local_rotary, last_at_BK)
             layers.append(x_BLD)
         if self.final_norm is not None:
             x_BLD = layers[-1] = self.final_norm(x_BLD)
         return layers if return_all_layers else x_BLD
+
+
+@torch.no_grad()
+def look_at_neighbours(encoder: Encoder, strength: float = 1.0) -> None:
+    """Start `neighbour_heads` heads of each layer of a modern encoder as windows on one neighbour each (-1, +1, -2, +2, ...).
+
+    A direction u is put into every token's embedding, so that after the norm all inputs share it. Each such head's query
+    and key matrices get a part of rank one that answers to u: through the rotary turn, the score of a key is then largest
+    at the wanted offset, by about `strength` standard deviations of the other scores. Without it a small network spends
+    the first million tokens at unigram frequencies before its attention finds any use for positions
+    (docs/architecture.md has the measurement). Encoders that share an embedding table share u: it is read off the table.
+    """
+    config = encoder.config
+    table, width, half = encoder.embeddings.tokens.weight, config.embedding_size, config.head_size // 2
+    u_E = torch.ones(width, device=table.device)
+    u_E[1::2] = -1.0  # the norm takes the mean away, so u has none
+    if not getattr(encoder.embeddings, "has_common_direction", False):
+        table += config.initializer_range * u_E
+        encoder.embeddings.has_common_direction = True  # type: ignore[assignment]
+    if encoder.embeddings_project is not None:
+        u_D = encoder.embeddings_project.weight @ u_E
+        u_D = (u_D - u_D.mean()) / (u_D - u_D.mean()).norm()
+    else:
+        u_D = u_E / u_E.norm()
+    gain = (strength * config.head_size**0.5 / (config.hidden_size / 2)) ** 0.5
+    for block in encoder.blocks:
+        theta = config.global_rope_theta if block.is_global else config.local_rope_theta
+        frequency_S = theta ** -(torch.arange(half, device=table.device) / half)
+        query, key, _ = block.attention.qkv.weight.view(3, config.num_heads, 2 * half, config.hidden_size)
+        query *= 0.5
+        key *= 0.5
+        for head in range(config.neighbour_heads):
+            offset = (head // 2 + 1) * (-1 if head % 2 == 0 else 1)
+            query[head, :half] += gain * torch.outer((frequency_S * offset).cos(), u_D)
+            query[head, half:] += gain * torch.outer((frequency_S * offset).sin(), u_D)
+            key[head, :half] += gain * u_D

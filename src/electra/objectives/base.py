@@ -42,8 +42,12 @@ class Corrupted:
     """[B, L] bool, True at real tokens: neither special nor padding."""
     positions: Tensor
     """[K] int64, the chosen positions as ascending indices into the flattened batch."""
+    columns: Tensor
+    """[B, M] int64, each row's chosen positions, M being the most that a row has; shorter ones are filled up with 0."""
+    filled: Tensor
+    """[K] int64, indices of the true positions in the flattened `columns`, in the order of `positions`."""
     labels: Tensor
-    """[K] int64, the original tokens there."""
+    """[K] int64, the original tokens at `positions`."""
     uniforms: Tensor
     """[K] float32 in [0, 1): the number that decides which replacement is sampled."""
     counts: Counts

@@ -62,6 +62,16 @@ def choose_positions(
     return np.flatnonzero(chosen_BL)
 
 
+def _by_row(positions_K: NDArray[np.int64], num_rows: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ascending flat positions -> (their columns row by row, filled up with 0; where in that the true ones are)."""
+    row_K, column_K = np.divmod(positions_K, length)
+    counts_B = np.bincount(row_K, minlength=num_rows)
+    rank_K = np.arange(len(row_K)) - (np.cumsum(counts_B) - counts_B)[row_K]
+    columns_BM = np.zeros((num_rows, max(1, int(counts_B.max()))), dtype=np.int64)
+    columns_BM[row_K, rank_K] = column_K
+    return columns_BM, row_K * columns_BM.shape[1] + rank_K
+
+
 def corrupt(batch: Batch, config: ObjectiveConfig, *, vocab_size: int, special: SpecialIds, seed: int) -> Corrupted:
     """Mask a batch (paper, section 2; the shares of [MASK], random and kept tokens are the configuration's)."""
     ids_BL = batch.input_ids.numpy()
@@ -87,6 +97,8 @@ def corrupt(batch: Batch, config: ObjectiveConfig, *, vocab_size: int, special: 
     masked_BL = ids_BL.copy()
     masked_BL.reshape(-1)[positions_K] = seen_K
 
+    columns_BM, filled_K = _by_row(positions_K, *ids_BL.shape)
+
     # 24 bits, so that the float32 is exact and below 1.
     sampling_K = (noise(seed, SAMPLING, *at) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
     return Corrupted(
@@ -96,6 +108,8 @@ def corrupt(batch: Batch, config: ObjectiveConfig, *, vocab_size: int, special: 
         token_type_ids=batch.token_type_ids,
         scored=torch.from_numpy(scored_BL),
         positions=torch.from_numpy(positions_K),
+        columns=torch.from_numpy(columns_BM),
+        filled=torch.from_numpy(filled_K),
         labels=torch.from_numpy(labels_K),
         uniforms=torch.from_numpy(sampling_K),
         counts=Counts(num_masked=len(positions_K), num_scored=int(scored_BL.sum())),

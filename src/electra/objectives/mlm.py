@@ -31,8 +31,10 @@ class GeneratorOutput:
 
 def run_generator(pair: Pair, corrupted: Corrupted, temperature: float) -> GeneratorOutput:
     """Softmax at the masked positions only; one pass of it serves the loss and the sample."""
-    hidden_BLD = pair.generator(corrupted.masked_ids, corrupted.attention_mask, corrupted.token_type_ids)
-    hidden_KD = hidden_BLD.flatten(0, 1)[corrupted.positions]
+    hidden_BKD = pair.generator(
+        corrupted.masked_ids, corrupted.attention_mask, corrupted.token_type_ids, at_BK=corrupted.columns
+    )
+    hidden_KD = hidden_BKD.flatten(0, 1)[corrupted.filled]
     # float32 from here on: in half precision the tail of the distribution would be rounded away.
     logits_KV = pair.generator_head.logits(hidden_KD).float()
     with torch.no_grad():

@@ -10,9 +10,16 @@ from torch import Tensor, nn
 from electra.config import OptimizerConfig
 from electra.model.encoder import Attention, FeedForward
 
-# Coefficients of the quintic Newton-Schulz step (Keller Jordan, "Muon", 2024): they push singular values towards 1 quickly
-# rather than exactly.
-_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+# Coefficients (a, b, c) of x -> a x + b x^3 + c x^5 for each of five steps: the best polynomials for singular values in
+# [1e-3, 1] (Amsel et al., "The Polar Express", arXiv 2505.16932, 2025). Four steps do where Newton-Schulz with one fixed
+# polynomial (Jordan et al., "Muon", 2024) takes five.
+_POLAR_EXPRESS = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+)
 
 
 def learning_rate_factor(config: OptimizerConfig, step: int, progress: float) -> float:
@@ -25,7 +32,8 @@ def learning_rate_factor(config: OptimizerConfig, step: int, progress: float) ->
     else:
         warmup = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
     floor = config.final_learning_rate_fraction
-    return warmup * (floor + (1.0 - floor) * (1.0 - min(1.0, progress)))
+    left = min(1.0, (1.0 - min(1.0, progress)) / config.decay_fraction)
+    return warmup * (floor + (1.0 - floor) * left)
 
 
 def clip_gradients(parameters: list[nn.Parameter], max_norm: float) -> Tensor:
@@ -57,24 +65,25 @@ class PairOptimizer:
         matrices = [p for p in self.parameters if id(p) in in_blocks]
         self.muon = _Muon(matrices, _num_parts(model), config) if matrices else None
         rest = [p for p in self.parameters if id(p) not in in_blocks]
+        tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+        embedding_rate = config.embedding_learning_rate or config.peak_learning_rate
         groups = [
-            {"params": [p for p in rest if p.ndim >= 2], "weight_decay": config.weight_decay},
-            {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
+            ([p for p in rest if id(p) in tables], embedding_rate, config.weight_decay),
+            ([p for p in rest if p.ndim >= 2 and id(p) not in tables], config.peak_learning_rate, config.weight_decay),
+            ([p for p in rest if p.ndim < 2], config.peak_learning_rate, 0.0),
         ]
+        self._groups = [(rate, decay) for chosen, rate, decay in groups if chosen]
         self.adamw = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=config.peak_learning_rate,
+            [{"params": chosen} for chosen, _, _ in groups if chosen],
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
             fused=True,
         )
-        self._decay = [group["weight_decay"] for group in self.adamw.param_groups]
         self.num_steps = 0
 
     def step(self, factor: float) -> None:
         """One update with every peak rate times `factor`."""
         self.num_steps += 1
-        rate = self.config.peak_learning_rate * factor
         # PyTorch's AdamW always corrects the bias. Undo it through rate and epsilon:
         #   rate m / (sqrt(v) + eps) = rate' m / c1 / (sqrt(v) / sqrt(c2) + eps'),
         #   with rate' = rate c1 / sqrt(c2), eps' = eps / sqrt(c2).
@@ -83,8 +92,8 @@ class PairOptimizer:
             correction1 = 1.0 - self.config.beta1**self.num_steps
             root2 = (1.0 - self.config.beta2**self.num_steps) ** 0.5
             scale = correction1 / root2
-        for group, decay in zip(self.adamw.param_groups, self._decay, strict=True):
-            group["lr"] = rate * scale
+        for group, (peak_rate, decay) in zip(self.adamw.param_groups, self._groups, strict=True):
+            group["lr"] = peak_rate * factor * scale
             group["eps"] = self.config.epsilon / root2
             group["weight_decay"] = decay / scale  # decoupled decay is rate x decay, whatever the correction
         self.adamw.step()
@@ -157,16 +166,12 @@ class _Muon:
             )
 
 
-def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Nearest-orthogonal factor of each matrix in [N, rows, columns], roughly: singular values end up in about [0.7, 1.2].
-
-    Source: Keller Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024).
-    """
-    a, b, c = _NEWTON_SCHULZ
+def orthogonalise(matrices: Tensor, steps: int = 4) -> Tensor:
+    """Nearest-orthogonal factor of each matrix in [N, rows, columns], roughly: singular values end up in about [0.4, 1.6]."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(steps):
+    x = x / (x.norm(dim=(1, 2), keepdim=True) * 1.02 + 1e-7)  # a little below 1, so that rounding keeps it in range
+    for a, b, c in _POLAR_EXPRESS[:steps]:
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x

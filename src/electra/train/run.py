@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from electra.config import PretrainConfig, TrainConfig, load_config, save_config, to_dict
@@ -24,6 +25,7 @@ _FREE = {
     "train.eval_batches", "train.num_threads", "train.tensorboard", "train.device", "data.heldout", "data.store", "run_dir",
 }  # fmt: skip
 
+_UNIGRAM_TOKENS = 20_000_000  # enough to know the frequencies; keeps the start short on a large store
 _CPU_MICRO_BATCH_TOKENS = 4096  # measured: benchmarks/step.md
 
 
@@ -157,9 +159,14 @@ def _micro_batch_size(config: PretrainConfig, device: torch.device) -> int:
 
 
 def build_pair(run: Run) -> Pair:
-    """The two networks with their initial weights, which depend on the seed alone."""
+    """The two networks with their initial weights, which depend on the seed (and the store's frequencies, if asked for)."""
     seed_torch(run.config.train.seed, INITIALISATION)
-    return Pair(run.config.model).to(run.device)
+    pair = Pair(run.config.model)
+    if run.config.model.unigram_bias:
+        counts = np.bincount(run.store.tokens[:_UNIGRAM_TOKENS], minlength=len(pair.generator_head.bias)) + 1.0
+        counts[list(dataclasses.asdict(run.store.special).values())] = 1.0
+        pair.generator_head.bias.data.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    return pair.to(run.device)
 
 
 @dataclasses.dataclass(frozen=True)
