@@ -17,7 +17,7 @@ import sys
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -26,7 +26,10 @@ from electra.config import FinetuneConfig, PretrainConfig, load_config, unknown_
 from electra.errors import UserError
 from electra.presets import PRESETS
 
-PresetName = Literal[tuple(PRESETS)]  # type: ignore[valid-type]
+if TYPE_CHECKING:
+    PresetName = str
+else:
+    PresetName = Literal[tuple(PRESETS)]
 Settings = tyro.conf.arg(name="")  # the fields of a group of settings without a prefix of their own
 
 
@@ -269,7 +272,8 @@ BUDGETS = ("num_steps", "num_tokens", "num_flops", "num_minutes")
 
 
 def without_budget(settings: PretrainConfig) -> PretrainConfig:
-    return dataclasses.replace(settings, train=dataclasses.replace(settings.train, **dict.fromkeys(BUDGETS)))
+    train = dataclasses.replace(settings.train, num_steps=None, num_tokens=None, num_flops=None, num_minutes=None)
+    return dataclasses.replace(settings, train=train)
 
 
 def given(arguments: Sequence[str], flag: str) -> str | None:
@@ -282,13 +286,14 @@ def given(arguments: Sequence[str], flag: str) -> str | None:
     return value
 
 
+POSITIONAL = typing.get_args(tyro.conf.Positional[str])[1]  # tyro's marker
+
+
 def flags(command: type[Any], prefix: str = "--") -> list[str]:
     """Every flag of a command, as it is typed."""
     found = []
     for name, hint in typing.get_type_hints(command, include_extras=True).items():
-        if typing.get_origin(hint) is ClassVar or tyro.conf.Positional[Any].__metadata__[0] in getattr(
-            hint, "__metadata__", ()
-        ):
+        if POSITIONAL in getattr(hint, "__metadata__", ()):
             continue
         inner = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
         dashed = name.replace("_", "-")

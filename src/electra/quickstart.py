@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Iterable
@@ -83,7 +82,7 @@ def quickstart(
     stage(console, 2, "Vocabulary and token store", (out / "heldout" / "manifest.json").is_file())
     make_stores(out, plan)
     run_dir = out / "run"
-    stage(console, 3, f"Pre-training for {plan.minutes:g} minutes by the clock", (run_dir / "discriminator").is_dir())
+    stage(console, 3, f"Pre-training, {plan.minutes:g} min by the clock", (run_dir / "discriminator").is_dir())
     pretrain_once(out, plan)
     results = Results(run_dir / "results.json")
     stage(console, 4, "Scores on held-out text", "sentence" in results.values)
@@ -201,13 +200,16 @@ def finetune_all(console: Console, out: Path, plan: Plan, results: Results) -> N
     from electra.evaluate.finetune import finetune
     from electra.studies.report import mean_and_spread
 
-    wanted = [(start, size) for size in (None, plan.few_labels) for start in STARTS]
-    durations: list[float] = []
+    # Passes over examples, which is what time goes with.
+    with (out / "task" / "train.csv").open(encoding="utf-8") as file:
+        work = {
+            None: plan.num_epochs * (sum(1 for _ in file) - 1),
+            plan.few_labels: plan.few_labels_epochs * plan.few_labels,
+        }
+    done = {(run["start"], run["max_train_examples"]) for run in results.runs}
+    wanted = [(start, size) for size in work for start in STARTS if (start, size) not in done]
+    began, worked = time.monotonic(), 0.0
     for index, (start, size) in enumerate(wanted):
-        label = f"{STARTS[start]}, {'all' if size is None else size} labels"
-        if any(run["start"] == start and run["max_train_examples"] == size for run in results.runs):
-            continue
-        began = time.monotonic()
         settings = FinetuneConfig(
             task_file=out / "task" / "train.csv",
             dev_file=out / "task" / "test.csv",
@@ -217,11 +219,13 @@ def finetune_all(console: Console, out: Path, plan: Plan, results: Results) -> N
             random_weights=start == "random",
             seeds=plan.num_seeds,
         )
-        found = finetune(out / "run", settings)
-        results.add_run(start, size, found)
-        durations.append(time.monotonic() - began)
-        left = (len(wanted) - index - 1) * statistics.fmean(durations) / 60
-        console.print(f"      {label}: {mean_and_spread(results.runs[-1]['accuracies'])}   (about {left:.1f} min left)")
+        results.add_run(start, size, finetune(out / "run", settings))
+        worked += work[size]
+        left = sum(work[size] for _, size in wanted[index + 1 :]) * (time.monotonic() - began) / worked
+        console.print(
+            f"      {STARTS[start]}, {size or 'all'} labels: {mean_and_spread(results.runs[-1]['accuracies'])}"
+            + (f"   (about {left / 60:.1f} min left)" if left else "")
+        )
 
 
 @dataclasses.dataclass
@@ -290,7 +294,8 @@ def conclude(console: Console, results: dict[str, Any], run_dir: Path, report: P
     from electra.studies.report import downstream_rows
 
     heldout, task = results["heldout"], results["downstream"]
-    table = table_of("On reviews that it has not seen", ["", "pre-trained", "knows nothing"])
+    console.print("\n[b]On reviews that they have not seen[/b]")
+    table = table_of(["", "pre-trained", "knows nothing"])
     table.add_row(
         "generator: hidden token guessed right",
         f"{heldout['generator_accuracy']:.1%}",
@@ -307,11 +312,11 @@ def conclude(console: Console, results: dict[str, Any], run_dir: Path, report: P
     )
     console.print(table)
 
-    table = table_of(
-        f"After fine-tuning: {task['task']}\naccuracy on {task['test_examples']:,} held-out sentences, "
-        f"mean ± standard deviation over {task['seeds']} seeds",
-        ["labelled examples", *STARTS.values(), "difference"],
+    console.print(f"\n[b]After fine-tuning: {task['task']}[/b]", soft_wrap=True)
+    console.print(
+        f"accuracy on {task['test_examples']:,} held-out sentences, mean ± standard deviation of {task['seeds']} seeds"
     )
+    table = table_of(["labelled examples", *STARTS.values(), "difference"])
     for row in downstream_rows(task):
         table.add_row(
             f"{row['train_examples']:,}", row["pretrained"], row["random"], f"{100 * row['difference']:+.1f} points"
@@ -319,7 +324,7 @@ def conclude(console: Console, results: dict[str, Any], run_dir: Path, report: P
     console.print(table)
 
     console.print(
-        "\n[b]The generator replaced words in a sentence. The discriminator's verdict[/b] (the redder, the surer):"
+        "\n[b]A passage with words replaced by the generator; the discriminator's verdict[/b] (redder: surer)"
     )
     console.print(coloured(results["sentence"]), soft_wrap=True)
     replaced = [f"{token['original']} -> {token['text']}" for token in results["sentence"] if token["replaced"]]
@@ -347,8 +352,8 @@ def coloured(tokens: list[dict[str, Any]]) -> Text:
     return text
 
 
-def table_of(title: str, columns: list[str]) -> Table:
-    table = Table(title=f"\n{title}", title_justify="left", title_style="bold")
+def table_of(columns: list[str]) -> Table:
+    table = Table()
     for index, name in enumerate(columns):
         table.add_column(name, justify="right" if index else "left")
     return table

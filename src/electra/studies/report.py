@@ -93,7 +93,7 @@ PANELS = (
     Panel(
         "learning_rate",
         "Learning rate",
-        "peak group's rate",
+        "learning rate",
         "It rises during warm-up, then falls in a straight line to the end of the budget.",
     ),
     Panel(
