@@ -7,7 +7,7 @@ import torch
 
 from conftest import small_model
 from electra.config import GeneratorConfig
-from electra.model.encoder import rotate
+from electra.model.kernels import _rotate
 from electra.model.pair import Pair
 
 
@@ -26,8 +26,8 @@ def test_attention_peaks_at_the_offsets(width):
         attention = network.blocks[0].attention
         qkv = attention.qkv(x).view(64, 24, 3, config.num_heads, config.head_size)
         tables = network._global_rotary.tables(24, ids.device)
-        query, key = rotate(qkv[:, :, 0], tables), rotate(qkv[:, :, 1], tables)
-        scores = torch.einsum("bihs,bjhs->hij", query, key)
+        query, key = (_rotate(qkv[:, :, part].transpose(1, 2), tables) for part in (0, 1))
+        scores = torch.einsum("bhis,bhjs->hij", query, key)
         for head in range(config.neighbour_heads):
             offset = (head // 2 + 1) * (-1 if head % 2 == 0 else 1)
             # The fastest frequency repeats after 6.28 positions: within three to each side the peak is the only one.

@@ -122,7 +122,7 @@ def corrupted_sentence(run_dir: Path, store_path: Path, *, seed: int = 0, length
     with BatchLoader(rows, batch_size=min(16, len(rows)), seed=seed) as loader:
         batch = next(loader)
     corrupted = objective.corrupt(batch)
-    replaced_ids, is_replaced = put_samples(corrupted, run_generator(pair, corrupted, config.objective.temperature).samples)
+    replaced_ids, is_replaced = put_samples(corrupted, run_generator(pair, corrupted, config.objective.temperature, 1.0).samples)
     logits = pair.discriminator_head(pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids))
     probabilities = logits.double().sigmoid()
     number = is_replaced.sum(dim=1)

@@ -8,45 +8,16 @@ arXiv 2412.13663) for `modern`. Weights map one to one onto the Hugging Face cla
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra.config import EncoderConfig
 from electra.errors import UserError
-
-MASKED = -1e30
-"""Added to the score of a key that must not be seen. Finite, so that a row of padding gives numbers and not NaN."""
-
-RotaryTables = tuple[Tensor, Tensor]
-"""Cosines and sines, float32 [L, S/2] each."""
-
-
-# ------------------------------------------------------------------------------------------------------------ functions
-
-
-def attention(query_BHLS: Tensor, key_BHLS: Tensor, value_BHLS: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Scaled dot-product attention -> [B, H, L, S]. `mask` is added to the scores: [B or 1, 1, L or 1, L]."""
-    if mask is not None:
-        mask = mask.to(query_BHLS.dtype)
-    if dropout > 0.0 and query_BHLS.device.type == "cpu":
-        # torch has no tiled kernel with dropout on the CPU, and its fallback is slower than these five lines.
-        scores_BHLL = (query_BHLS * query_BHLS.shape[-1] ** -0.5) @ key_BHLS.transpose(-1, -2)
-        if mask is not None:
-            scores_BHLL = scores_BHLL + mask
-        return F.dropout(scores_BHLL.softmax(dim=-1), dropout) @ value_BHLS
-    return F.scaled_dot_product_attention(query_BHLS, key_BHLS, value_BHLS, attn_mask=mask, dropout_p=dropout)
-
-
-def rotate(x_BLHS: Tensor, tables: RotaryTables) -> Tensor:
-    """Rotary positions (Su et al. 2021): turn the pair (i, i + S/2) of each head by position times frequency i."""
-    cos_L1S, sin_L1S = (table.unsqueeze(-2) for table in tables)
-    first, second = x_BLHS.chunk(2, dim=-1)
-    turned = torch.cat((first * cos_L1S - second * sin_L1S, second * cos_L1S + first * sin_L1S), dim=-1)
-    return turned.to(x_BLHS.dtype)
-
+from electra.model import kernels
+from electra.model.kernels import Rotary, dropout_key
 
 def gather_positions(x_BLD: Tensor, at_BK: Tensor) -> Tensor:
     """The vectors at K positions of each row, [B, K, D]."""
@@ -55,30 +26,19 @@ def gather_positions(x_BLD: Tensor, at_BK: Tensor) -> Tensor:
     return x_BLD.reshape(rows * length, width)[flat_BK.flatten()].view(rows, -1, width)
 
 
-def gelu(x_BLF: Tensor) -> Tensor:
-    """GELU by the error function, as in the paper."""
-    return F.gelu(x_BLF)
+def norm(x_BLD: Tensor, layer: nn.LayerNorm) -> Tensor:
+    """A LayerNorm module, computed by the kernels."""
+    return kernels.layer_norm(x_BLD, layer.weight, layer.bias, layer.eps)
 
 
-def gated_gelu(x_BL2F: Tensor) -> Tensor:
-    """[B, L, 2F] -> [B, L, F]: GELU of the first half times the second (Shazeer 2020, GEGLU)."""
-    value_BLF, gate_BLF = x_BL2F.chunk(2, dim=-1)
-    return F.gelu(value_BLF) * gate_BLF
+def add_and_norm(x_BLD: Tensor, residual_BLD: Tensor, layer: nn.LayerNorm, rate: float) -> tuple[Tensor, Tensor]:
+    """s = residual + dropout(x) -> (norm(s), s)."""
+    return kernels.dropout_add_norm(x_BLD, residual_BLD, layer.weight, layer.bias, layer.eps, rate, _key(rate))
 
 
-def padding_mask(attention_mask_BL: Tensor) -> Tensor:
-    """Real tokens (true) and padding (false) -> what is added to the scores, float32 [B, 1, 1, L]."""
-    added_BL = torch.zeros_like(attention_mask_BL, dtype=torch.float32).masked_fill(~attention_mask_BL, MASKED)
-    return added_BL[:, None, None, :]
-
-
-def window_mask(length: int, window: int, device: torch.device) -> Tensor | None:
-    """Added to the scores so that a token sees `window` tokens to each side, [1, 1, L, L]; None if that is all."""
-    if length - 1 <= window:
-        return None
-    position_L = torch.arange(length, device=device)
-    far_LL = (position_L[:, None] - position_L[None, :]).abs() > window
-    return torch.zeros(length, length, device=device).masked_fill(far_LL, MASKED)[None, None]
+def _key(rate: float) -> int:
+    """A key for one use of dropout; none is drawn where nothing is dropped."""
+    return dropout_key() if rate > 0.0 else 0
 
 
 def truncated_normal_(weight: Tensor, std: float) -> None:
@@ -87,6 +47,18 @@ def truncated_normal_(weight: Tensor, std: float) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- modules
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What a token of a layer sees."""
+
+    mask_BL: Tensor | None
+    """bool, True at keys that may be seen; None for all."""
+    rotary: Rotary | None = None
+    """Tables that turn queries and keys (modern)."""
+    window: int = 0
+    """Tokens to each side; 0 for the whole row."""
 
 
 class Embeddings(nn.Module):
@@ -124,7 +96,7 @@ class Embeddings(nn.Module):
                             "shorten the rows or raise max_length")
         x_BLE = x_BLE + self.positions.weight[:length]
         x_BLE = x_BLE + (self.types.weight[0] if token_type_ids_BL is None else self.types(token_type_ids_BL))
-        return self.norm(x_BLE)
+        return norm(x_BLE, self.norm)
 
 
 class Attention(nn.Module):
@@ -138,27 +110,20 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=bias)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
 
-    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None,
-                at_BK: Tensor | None = None) -> Tensor:
+    def forward(self, x_BLD: Tensor, seen: Seen, at_BK: Tensor | None = None) -> Tensor:
         """Mixed vectors of every token, [B, L, D]; with `at_BK` only of those K positions of each row, [B, K, D]."""
         B, L, D = x_BLD.shape
         heads = (self.num_heads, D // self.num_heads)
-        query_rotary = rotary
+        rate = self.dropout if self.training else 0.0
         if at_BK is None:
-            query_BLHS, key_BLHS, value_BLHS = self.qkv(x_BLD).view(B, L, 3, *heads).unbind(dim=2)
+            qkv_BL3HS = kernels.linear(x_BLD, self.qkv.weight, self.qkv.bias).view(B, L, 3, *heads)
+            mixed_BLD = kernels.attention(qkv_BL3HS, seen.mask_BL, seen.rotary, seen.window, rate, _key(rate))
         else:
             (query_DD, rest_2DD), (query_D, rest_2D) = self._split()
-            query_BLHS = F.linear(gather_positions(x_BLD, at_BK), query_DD, query_D).view(B, -1, *heads)
-            key_BLHS, value_BLHS = F.linear(x_BLD, rest_2DD, rest_2D).view(B, L, 2, *heads).unbind(dim=2)
-            if rotary is not None:
-                query_rotary = (rotary[0][at_BK], rotary[1][at_BK])
-            if mask is not None and mask.shape[-2] > 1:  # a row of the mask for each query
-                mask = mask.expand(B, 1, L, L).gather(2, at_BK[:, None, :, None].expand(-1, -1, -1, L))
-        if rotary is not None and query_rotary is not None:
-            query_BLHS, key_BLHS = rotate(query_BLHS, query_rotary), rotate(key_BLHS, rotary)
-        mixed_BHLS = attention(query_BLHS.transpose(1, 2), key_BLHS.transpose(1, 2), value_BLHS.transpose(1, 2), mask,
-                               self.dropout if self.training else 0.0)
-        return self.out(mixed_BHLS.transpose(1, 2).reshape(B, -1, D))
+            query_BKHS = kernels.linear(gather_positions(x_BLD, at_BK), query_DD, query_D).view(B, -1, *heads)
+            rest_BL2HS = kernels.linear(x_BLD, rest_2DD, rest_2D).view(B, L, 2, *heads)
+            mixed_BLD = kernels.attention_at(query_BKHS, rest_BL2HS, at_BK, seen.mask_BL, seen.rotary, seen.window, rate)
+        return kernels.linear(mixed_BLD, self.out.weight, self.out.bias)
 
     def _split(self) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
         """Weights and biases of the queries, and of keys and values."""
@@ -168,19 +133,21 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """classic: up, GELU, down. modern: up to both halves ([2F, D]), gated GELU, dropout, down."""
+    """classic: up, GELU, down. modern: up to both halves ([2F, D]), GELU of the first times the second, dropout, down."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.gated = config.blocks == "modern"
         self.dropout = config.hidden_dropout if self.gated else 0.0  # ModernBERT has it inside, ELECTRA after
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, not self.gated
-        self.up = nn.Linear(hidden, 2 * inner if self.gated else inner, bias=bias)
-        self.down = nn.Linear(inner, hidden, bias=bias)
+        self.up = nn.Linear(config.hidden_size, (2 if self.gated else 1) * config.intermediate_size, bias=not self.gated)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=not self.gated)
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        inner_BLF = gated_gelu(self.up(x_BLD)) if self.gated else gelu(self.up(x_BLD))
-        return self.down(F.dropout(inner_BLF, self.dropout, self.training and self.dropout > 0.0))
+        rate = self.dropout if self.training else 0.0
+        up, down = self.up, self.down
+        return kernels.feed_forward(
+            x_BLD, up.weight, up.bias, down.weight, down.bias, gated=self.gated, p=rate, key=_key(rate)
+        )
 
 
 class ClassicBlock(nn.Module):
@@ -188,6 +155,7 @@ class ClassicBlock(nn.Module):
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
+        self.is_global = True
         self.dropout = config.hidden_dropout
         self.attention = Attention(config)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon)
@@ -197,27 +165,25 @@ class ClassicBlock(nn.Module):
             truncated_normal_(linear.weight, config.initializer_range)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None,
-                at_BK: Tensor | None = None) -> Tensor:
+    def forward(self, x_BLD: Tensor, seen: Seen, at_BK: Tensor | None = None) -> Tensor:
         """The block's output [B, L, D]; with `at_BK` at those positions only, [B, K, D]."""
-        mixed_BLD = self._drop(self.attention(x_BLD, mask, at_BK=at_BK))
+        rate = self.dropout if self.training else 0.0
+        mixed_BLD = self.attention(x_BLD, seen, at_BK)
         if at_BK is not None:
             x_BLD = gather_positions(x_BLD, at_BK)
-        x_BLD = self.attention_norm(x_BLD + mixed_BLD)
-        return self.feed_forward_norm(x_BLD + self._drop(self.feed_forward(x_BLD)))
-
-    def _drop(self, x_BLD: Tensor) -> Tensor:
-        return F.dropout(x_BLD, self.dropout) if self.training and self.dropout > 0.0 else x_BLD
+        x_BLD, _ = add_and_norm(mixed_BLD, x_BLD, self.attention_norm, rate)
+        x_BLD, _ = add_and_norm(self.feed_forward(x_BLD), x_BLD, self.feed_forward_norm, rate)
+        return x_BLD
 
 
 class ModernBlock(nn.Module):
-    """Pre-norm: x = x + f(norm(x)). The first attention norm is the identity: the embedding norm came just before."""
+    """Pre-norm: x = x + f(norm(x)). The first block's attention norm is the identity: the embedding norm came just before."""
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
         self.dropout = config.attention_dropout
         self.is_global = index % config.global_attention_every == 0
-        self.attention_norm: nn.Module = nn.Identity() if index == 0 else bias_free_norm(config)
+        self.attention_norm = None if index == 0 else bias_free_norm(config)
         self.attention = Attention(config)
         self.feed_forward_norm = bias_free_norm(config)
         self.feed_forward = FeedForward(config)
@@ -228,16 +194,15 @@ class ModernBlock(nn.Module):
         nn.init.zeros_(self.attention.out.weight)
         nn.init.zeros_(self.feed_forward.down.weight)
 
-    def forward(self, x_BLD: Tensor, mask: Tensor | None, rotary: RotaryTables | None = None,
-                at_BK: Tensor | None = None) -> Tensor:
+    def forward(self, x_BLD: Tensor, seen: Seen, at_BK: Tensor | None = None) -> Tensor:
         """The block's output [B, L, D]; with `at_BK` at those positions only, [B, K, D]."""
-        mixed_BLD = self.attention(self.attention_norm(x_BLD), mask, rotary, at_BK)
-        if self.training and self.dropout > 0.0:
-            mixed_BLD = F.dropout(mixed_BLD, self.dropout)
+        normed_BLD = x_BLD if self.attention_norm is None else norm(x_BLD, self.attention_norm)
+        mixed_BLD = self.attention(normed_BLD, seen, at_BK)
         if at_BK is not None:
             x_BLD = gather_positions(x_BLD, at_BK)
-        x_BLD = x_BLD + mixed_BLD
-        return x_BLD + self.feed_forward(self.feed_forward_norm(x_BLD))
+        rate = self.dropout if self.training else 0.0
+        normed_BLD, x_BLD = add_and_norm(mixed_BLD, x_BLD, self.feed_forward_norm, rate)
+        return x_BLD + self.feed_forward(normed_BLD)
 
 
 def bias_free_norm(config: EncoderConfig) -> nn.LayerNorm:
@@ -245,14 +210,14 @@ def bias_free_norm(config: EncoderConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_epsilon, bias=False)
 
 
-class Rotary:
+class RotaryTables:
     """Tables of one frequency base, made once per length and device. Not a module: nothing to learn or save."""
 
     def __init__(self, head_size: int, theta: float) -> None:
         self.head_size, self.theta = head_size, theta
-        self._tables: dict[tuple[int, torch.device], RotaryTables] = {}
+        self._tables: dict[tuple[int, torch.device], Rotary] = {}
 
-    def tables(self, length: int, device: torch.device) -> RotaryTables:
+    def tables(self, length: int, device: torch.device) -> Rotary:
         key = (length, device)
         if key not in self._tables:
             # Off, or a table first made in inference mode could not be used in training afterwards.
@@ -286,20 +251,21 @@ class Encoder(nn.Module):
         self.final_norm = bias_free_norm(config) if modern else None
         if config.neighbour_heads:
             look_at_neighbours(self)
-        self._global_rotary = Rotary(config.head_size, config.global_rope_theta)
-        self._local_rotary = Rotary(config.head_size, config.local_rope_theta)
+        self._global_rotary = RotaryTables(config.head_size, config.global_rope_theta)
+        self._local_rotary = RotaryTables(config.head_size, config.local_rope_theta)
 
     def embed(self, input_ids_BL: Tensor, token_type_ids_BL: Tensor | None = None) -> Tensor:
         """Token ids -> input of the first block, [B, L, D]."""
         x = self.embeddings(input_ids_BL, token_type_ids_BL)
-        drop = self.training and self.config.hidden_dropout > 0.0
-        if self.config.blocks == "classic":  # dropout comes before the projection here ...
-            x = F.dropout(x, self.config.hidden_dropout, drop)
-            return x if self.embeddings_project is None else self.embeddings_project(x)
-        if self.embeddings_project is not None:
-            x = self.embeddings_project(x)
-        assert self.embeddings_norm is not None
-        return F.dropout(self.embeddings_norm(x), self.config.hidden_dropout, drop)  # ... and after the norm here
+        rate = self.config.hidden_dropout if self.training else 0.0
+        project = self.embeddings_project
+        if self.embeddings_norm is None:  # classic: dropout comes before the projection ...
+            x = kernels.dropout(x, rate, _key(rate))
+        if project is not None:
+            x = kernels.linear(x, project.weight, project.bias)
+        if self.embeddings_norm is not None:  # ... modern: after the norm
+            x = kernels.dropout(norm(x, self.embeddings_norm), rate, _key(rate))
+        return x
 
     def forward(self, input_ids_BL: Tensor, attention_mask_BL: Tensor | None = None,
                 token_type_ids_BL: Tensor | None = None, return_all_layers: bool = False,
@@ -313,26 +279,21 @@ class Encoder(nn.Module):
         entry of the list is the encoder's output (for `modern` after the final norm). `modern` has no segment types.
         """
         length, device = input_ids_BL.shape[1], input_ids_BL.device
-        global_mask = None if attention_mask_BL is None else padding_mask(attention_mask_BL.bool())
-        local_mask, global_rotary, local_rotary = global_mask, None, None
+        mask_BL = None if attention_mask_BL is None else attention_mask_BL.bool()
+        globally = locally = Seen(mask_BL)
         if self.config.blocks == "modern":
-            window = window_mask(length, self.config.local_attention // 2, device)
-            if window is not None:
-                local_mask = window if global_mask is None else window + global_mask
-            global_rotary = self._global_rotary.tables(length, device)
-            local_rotary = self._local_rotary.tables(length, device)
+            window = self.config.local_attention // 2
+            globally = Seen(mask_BL, self._global_rotary.tables(length, device))
+            locally = Seen(mask_BL, self._local_rotary.tables(length, device), window if window < length - 1 else 0)
 
         x_BLD = self.embed(input_ids_BL, token_type_ids_BL)
         layers = [x_BLD]
         for index, block in enumerate(self.blocks):
             last_at_BK = at_BK if index + 1 == len(self.blocks) else None
-            if getattr(block, "is_global", True):
-                x_BLD = block(x_BLD, global_mask, global_rotary, last_at_BK)
-            else:
-                x_BLD = block(x_BLD, local_mask, local_rotary, last_at_BK)
+            x_BLD = block(x_BLD, globally if block.is_global else locally, last_at_BK)
             layers.append(x_BLD)
         if self.final_norm is not None:
-            x_BLD = layers[-1] = self.final_norm(x_BLD)
+            x_BLD = layers[-1] = norm(x_BLD, self.final_norm)
         return layers if return_all_layers else x_BLD
 
 

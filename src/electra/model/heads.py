@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from electra.config import EncoderConfig
 from electra.errors import UserError
-from electra.model.encoder import bias_free_norm, truncated_normal_
+from electra.model import kernels
+from electra.model.encoder import bias_free_norm, norm, truncated_normal_
 
 Pooling = Literal["first", "mean"]
 
@@ -58,7 +59,7 @@ class GeneratorHead(nn.Module):
 
     def forward(self, hidden_KD: Tensor) -> Tensor:
         """Hidden states at the scored positions -> what the token table is multiplied with, [K, E]."""
-        x_KE = self.norm(F.gelu(self.dense(hidden_KD)))
+        x_KE = norm(kernels.gelu(kernels.linear(hidden_KD, self.dense.weight, self.dense.bias)), self.norm)
         project = self._tied[1]
         return x_KE if project is None else x_KE @ project.weight
 
@@ -84,9 +85,9 @@ class ReplacedTokenHead(nn.Module):
 
     def forward(self, hidden_BLD: Tensor) -> Tensor:
         """Hidden states [..., D] -> logits [...]."""
-        x_BLD = F.gelu(self.dense(hidden_BLD))
+        x_BLD = kernels.gelu(kernels.linear(hidden_BLD, self.dense.weight, self.dense.bias))
         if self.norm is not None:
-            x_BLD = self.norm(x_BLD)
+            x_BLD = norm(x_BLD, self.norm)
         return self.classifier(x_BLD).squeeze(-1)
 
 

@@ -273,23 +273,49 @@ def attention(qkv: Tensor, mask: Tensor | None = None, rotary: Rotary | None = N
     q, k, v = qkv.permute(2, 0, 3, 1, 4)
     if rotary is not None:
         q, k = _rotate(q, rotary), _rotate(k, rotary)
+    seen = _seen(L, mask, window, qkv.device)
+    return _plain_attention(q, k, v, seen, p, key).transpose(1, 2).reshape(B, L, H * S)
+
+
+def attention_at(query: Tensor, key_value: Tensor, at: Tensor, mask: Tensor | None, rotary: Rotary | None, window: int,
+                 p: float) -> Tensor:
+    """The same for queries at some positions only: query [B, K, H, S] of the positions `at` [B, K], key_value
+    [B, L, 2, H, S] -> [B, K, H S]. In plain operations: with few queries the matrix products are nearly all of it."""
+    B, K, H, S = query.shape
+    L = key_value.shape[1]
+    q, (k, v) = query.transpose(1, 2), key_value.permute(2, 0, 3, 1, 4)
+    if rotary is not None:
+        q, k = _rotate(q, (rotary[0][at][:, None], rotary[1][at][:, None])), _rotate(k, rotary)
+    seen = _seen(L, mask, window, query.device, at)
+    return _plain_attention(q, k, v, seen, p, dropout_key() if p > 0.0 else 0).transpose(1, 2).reshape(B, K, H * S)
+
+
+def _seen(length: int, mask: Tensor | None, window: int, device: torch.device, at: Tensor | None = None) -> Tensor | None:
+    """Which keys each query may see, bool and broadcastable to [B, H, queries, L]; None for all."""
     seen = None if mask is None else mask[:, None, None, :]
     if window:
-        position = torch.arange(L, device=qkv.device)
-        near = (position[:, None] - position[None, :]).abs() <= window
+        position = torch.arange(length, device=device)
+        queries = position if at is None else at
+        near = ((queries[..., None] - position).abs() <= window).unsqueeze(-3)
         seen = near if seen is None else seen & near
-    if qkv.device.type != "cpu":
+    return seen
+
+
+def _plain_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, p: float, key: int) -> Tensor:
+    """[B, H, queries, S]."""
+    if q.device.type != "cpu":
         added = None if seen is None else torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -1e30)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=p).transpose(1, 2).reshape(B, L, H * S)
-    scores = (q * S**-0.5) @ k.transpose(-1, -2)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=p)
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if seen is None:
         probabilities = scores.softmax(dim=-1)
     else:  # finite, so that a row that sees nothing has no NaN on its way to zero
         probabilities = scores.masked_fill(~seen, -1e30).softmax(dim=-1) * seen
-    return (_drop(probabilities, p, key) @ v).transpose(1, 2).reshape(B, L, H * S)
+    return _drop(probabilities, p, key) @ v
 
 
 def _rotate(x: Tensor, rotary: Rotary) -> Tensor:
+    """Rotary positions (Su et al. 2021): turn the pair (i, i + S/2) of each head by position times frequency i."""
     cosine, sine = rotary
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1).to(x.dtype)

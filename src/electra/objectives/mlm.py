@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from electra.model.kernels import vocabulary_loss
+from electra.model.native import fused
 from electra.model.pair import Pair
 from electra.objectives.base import Corrupted
 
@@ -21,27 +23,37 @@ _BLOCK = 128  # near the square root of usual vocabularies, where the two levels
 class GeneratorOutput:
     """What the generator makes of the masked positions."""
 
+    loss: Tensor
+    """Scalar to be differentiated: `weight` times the cross-entropy summed over the masked positions."""
     loss_sum: Tensor
-    """Scalar: cross-entropy summed over the masked positions, in nats."""
+    """Scalar: that cross-entropy, in nats, without weight and gradient."""
     num_correct: Tensor
     """Scalar: positions where the most likely token is the original."""
     samples: Tensor
     """[K] int64: one token a position, drawn from the generator's distribution. No gradient passes."""
 
 
-def run_generator(pair: Pair, corrupted: Corrupted, temperature: float) -> GeneratorOutput:
-    """Softmax at the masked positions only; one pass of it serves the loss and the sample."""
+def run_generator(pair: Pair, corrupted: Corrupted, temperature: float, weight: float) -> GeneratorOutput:
+    """Softmax at the masked positions only; one pass of it serves the loss, its gradient and the sample."""
     hidden_BKD = pair.generator(
         corrupted.masked_ids, corrupted.attention_mask, corrupted.token_type_ids, at_BK=corrupted.columns
     )
     hidden_KD = hidden_BKD.flatten(0, 1)[corrupted.filled]
+    head = pair.generator_head
+    hidden_KE, table_VE = head(hidden_KD), head.decoder_weight
+    if temperature == 1.0 and fused(hidden_KE, table_VE, head.bias):
+        weights_K = torch.full_like(corrupted.uniforms, weight)
+        loss, losses_K, samples_K, likeliest_K = vocabulary_loss(
+            hidden_KE, table_VE, head.bias, corrupted.labels, corrupted.uniforms, weights_K
+        )
+        return GeneratorOutput(loss, losses_K.sum(), (likeliest_K == corrupted.labels).sum(), samples_K)
     # float32 from here on: in half precision the tail of the distribution would be rounded away.
-    logits_KV = pair.generator_head.logits(hidden_KD).float()
+    logits_KV = F.linear(hidden_KE, table_VE, head.bias).float()
     with torch.no_grad():
         samples_K = sample_tokens(logits_KV, corrupted.uniforms, temperature)
         num_correct = (logits_KV.argmax(dim=-1) == corrupted.labels).sum()
     loss_sum = F.cross_entropy(logits_KV, corrupted.labels, reduction="sum")
-    return GeneratorOutput(loss_sum, num_correct, samples_K)
+    return GeneratorOutput(loss_sum * weight, loss_sum.detach(), num_correct, samples_K)
 
 
 def sample_tokens(logits_KV: Tensor, uniforms_K: Tensor, temperature: float = 1.0) -> Tensor:

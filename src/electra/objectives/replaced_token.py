@@ -39,7 +39,8 @@ class ReplacedToken:
         return corrupt(batch, self.config, vocab_size=self.vocab_size, special=self.special, seed=self.seed)
 
     def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts) -> StepOutput:
-        generator = run_generator(pair, corrupted, self.config.temperature)
+        generator_weight = self.config.generator_weight / global_counts.num_masked
+        generator = run_generator(pair, corrupted, self.config.temperature, generator_weight)
         replaced_ids, is_replaced = put_samples(corrupted, generator.samples)
 
         hidden_BLD = pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids)
@@ -47,15 +48,12 @@ class ReplacedToken:
         bce_BL = F.binary_cross_entropy_with_logits(logits_BL, is_replaced.float(), reduction="none")
         discriminator_loss_sum = (bce_BL * corrupted.scored).sum()
 
-        loss = (
-            self.config.generator_weight * generator.loss_sum / global_counts.num_masked
-            + self.config.discriminator_weight * discriminator_loss_sum / global_counts.num_scored
-        )
+        discriminator_weight = self.config.discriminator_weight / global_counts.num_scored
         num_masked, num_scored = corrupted.counts.num_masked, corrupted.counts.num_scored
         return StepOutput(
-            loss=loss,
+            loss=generator.loss + discriminator_weight * discriminator_loss_sum,
             sums={
-                "generator_loss": (generator.loss_sum.detach(), num_masked),
+                "generator_loss": (generator.loss_sum, num_masked),
                 "generator_accuracy": (generator.num_correct, num_masked),
                 "discriminator_loss": (discriminator_loss_sum.detach(), num_scored),
                 "replaced_share": (is_replaced.sum(), num_scored),
