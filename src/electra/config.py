@@ -108,6 +108,8 @@ class ModelConfig:
     """What the two share: nothing, the embeddings (token, position and type), or every encoder weight (equal sizes only)."""
     unigram_bias: bool = False
     """Start the generator's output bias at the log frequency of each token in the store rather than at 0."""
+    embedding_start: Literal["random", "cooccurrence"] = "random"
+    """Start the token embeddings at random, or from which tokens occur together in the store (counted in seconds)."""
 
     def __post_init__(self) -> None:
         self.generator_encoder()
@@ -148,6 +150,8 @@ class ObjectiveConfig:
     """Lambda in the paper."""
     temperature: float = 1.0
     """Softmax temperature when replacements are sampled."""
+    discriminator_start: float = 0.0
+    """Share of the budget in which the generator trains alone, at a part of the cost; 0 is joint from the start (paper)."""
 
     def __post_init__(self) -> None:
         _require(0.0 < self.mask_fraction < 1.0, "objective.mask_fraction", self.mask_fraction, "it must be between 0 and 1")
@@ -157,6 +161,8 @@ class ObjectiveConfig:
                  f"with mask_share {self.mask_share} it is more than all; lower one of them")
         for name in ("generator_weight", "discriminator_weight"):
             _require(getattr(self, name) >= 0.0, f"objective.{name}", getattr(self, name), "it must not be negative")
+        _require(0.0 <= self.discriminator_start < 1.0, "objective.discriminator_start", self.discriminator_start,
+                 "it must be in [0, 1)")
         _require(self.temperature > 0.0, "objective.temperature", self.temperature, "it must be above 0")
 
 

@@ -72,6 +72,8 @@ class Embeddings(nn.Module):
         if config.vocab_size is None:
             raise UserError("vocab_size is not set: give the size of the vocabulary")
         size = config.embedding_size
+        self.has_common_direction = False
+        """Whether `look_at_neighbours` has put its direction into the token table."""
         self.tokens = nn.Embedding(config.vocab_size, size)
         tables = [self.tokens]
         self.positions: nn.Embedding | None = None
@@ -311,9 +313,9 @@ def look_at_neighbours(encoder: Encoder, strength: float = 1.0) -> None:
     table, width, half = encoder.embeddings.tokens.weight, config.embedding_size, config.head_size // 2
     u_E = torch.ones(width, device=table.device)
     u_E[1::2] = -1.0  # the norm takes the mean away, so u has none
-    if not getattr(encoder.embeddings, "has_common_direction", False):
+    if not encoder.embeddings.has_common_direction:
         table += config.initializer_range * u_E
-        encoder.embeddings.has_common_direction = True  # type: ignore[assignment]
+        encoder.embeddings.has_common_direction = True
     if encoder.embeddings_project is not None:
         u_D = encoder.embeddings_project.weight @ u_E
         u_D = (u_D - u_D.mean()) / (u_D - u_D.mean()).norm()

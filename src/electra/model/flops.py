@@ -42,6 +42,10 @@ class FlopCount:
     training_flops: float
     """Operations of one training step, both networks, per input token."""
 
+    def of(self, network: str) -> NetworkCount:
+        """`generator` or `discriminator`."""
+        return {"generator": self.generator, "discriminator": self.discriminator}[network]
+
 
 def count(config: ModelConfig, length: int, mask_fraction: float = 0.15,
           vocab_size: int = PAPER_VOCABULARY) -> FlopCount:
@@ -109,11 +113,6 @@ def summary(config: PretrainConfig, reference: bool = False, vocab_size: int = P
         },
         "run": {"tokens": tokens, "flops": total, "formula": "reference" if reference else "exact"},
     }
-
-
-def training_flops_per_token(config: ModelConfig, length: int, mask_fraction: float = 0.15) -> float:
-    """Operations of one training step of both networks, per input token."""
-    return count(config, length, mask_fraction).training_flops
 
 
 def encoder_flops(config: EncoderConfig, length: int) -> float:

@@ -79,9 +79,10 @@ class ReplacedTokenHead(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, 1)
         if config.blocks == "modern":
             truncated_normal_(self.classifier.weight, config.hidden_size**-0.5)
+            nn.init.constant_(self.classifier.bias, -2.0)  # about the share of replaced tokens at first
         else:  # the reference leaves TensorFlow's default here
             nn.init.xavier_uniform_(self.classifier.weight)
-        nn.init.zeros_(self.classifier.bias)
+            nn.init.zeros_(self.classifier.bias)
 
     def forward(self, hidden_BLD: Tensor) -> Tensor:
         """Hidden states [..., D] -> logits [...]."""

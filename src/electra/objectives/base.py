@@ -82,6 +82,10 @@ class Objective(Protocol):
         """Choose the positions and what the generator sees. A pure function of the batch's rows and epochs and the seed."""
         ...
 
-    def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts) -> StepOutput:
-        """Run the networks. Works under `torch.no_grad` too, for held-out scores."""
+    def networks(self, progress: float) -> tuple[str, ...]:
+        """Which networks a step at this share of the budget runs, for the count of operations."""
+        ...
+
+    def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
+        """Run the networks. Works under `torch.no_grad` too, for held-out scores. `progress` is the share of the budget used."""
         ...

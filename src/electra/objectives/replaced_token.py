@@ -38,9 +38,19 @@ class ReplacedToken:
     def corrupt(self, batch: Batch) -> Corrupted:
         return corrupt(batch, self.config, vocab_size=self.vocab_size, special=self.special, seed=self.seed)
 
-    def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts) -> StepOutput:
+    def networks(self, progress: float) -> tuple[str, ...]:
+        return ("generator",) if progress < self.config.discriminator_start else ("generator", "discriminator")
+
+    def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
         generator_weight = self.config.generator_weight / global_counts.num_masked
         generator = run_generator(pair, corrupted, self.config.temperature, generator_weight)
+        num_masked, num_scored = corrupted.counts.num_masked, corrupted.counts.num_scored
+        sums = {
+            "generator_loss": (generator.loss_sum, num_masked),
+            "generator_accuracy": (generator.num_correct, num_masked),
+        }
+        if "discriminator" not in self.networks(progress):
+            return StepOutput(loss=generator.loss, sums=sums, histograms={})
         replaced_ids, is_replaced = put_samples(corrupted, generator.samples)
 
         hidden_BLD = pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids)
@@ -49,12 +59,10 @@ class ReplacedToken:
         discriminator_loss_sum = (bce_BL * corrupted.scored).sum()
 
         discriminator_weight = self.config.discriminator_weight / global_counts.num_scored
-        num_masked, num_scored = corrupted.counts.num_masked, corrupted.counts.num_scored
         return StepOutput(
             loss=generator.loss + discriminator_weight * discriminator_loss_sum,
-            sums={
-                "generator_loss": (generator.loss_sum, num_masked),
-                "generator_accuracy": (generator.num_correct, num_masked),
+            sums=sums
+            | {
                 "discriminator_loss": (discriminator_loss_sum.detach(), num_scored),
                 "replaced_share": (is_replaced.sum(), num_scored),
             },

@@ -9,7 +9,8 @@ import torch
 from electra.config import PretrainConfig
 from electra.data.loader import BatchLoader, Position
 from electra.data.packing import make_rows
-from electra.model.flops import training_flops_per_token
+from electra.model import flops
+from electra.model.native import keep_memory
 from electra.model.pair import Pair
 from electra.objectives import make_objective
 from electra.objectives.base import Corrupted, Counts, Objective, StepOutput
@@ -39,13 +40,15 @@ def pretrain(config: PretrainConfig, *, quiet: bool = False) -> Path:
 
 def _train(run: Run, quiet: bool) -> None:
     config, seed = run.config, run.config.train.seed
+    if run.device.type == "cpu":
+        keep_memory()
     pair = build_pair(run)
     optimizer = PairOptimizer(pair, config.optimizer)
     special, vocab_size = run.store.special, run.store.vocab_size
     objective = make_objective(config.objective, vocab_size=vocab_size, special=special, seed=seed)
     rows = make_rows(run.store, config.data.length, config.data.layout, seed)
     tokens_per_step = config.train.batch_size * config.data.length
-    flops_per_token = training_flops_per_token(config.model, config.data.length, config.objective.mask_fraction)
+    cost = flops.count(config.model, config.data.length, config.objective.mask_fraction)
 
     session = Session(run, pair, objective, optimizer, quiet)
     state = session.state
@@ -60,11 +63,12 @@ def _train(run: Run, quiet: bool) -> None:
     )
     with session, loader:
         while session.progress < 1.0:
+            progress = session.progress
             parts = [objective.corrupt(part) for part in next(loader).split(run.micro_batch_size)]
             counts = _global_counts(parts)
-            factor = learning_rate_factor(config.optimizer, state.step, session.progress)
+            factor = learning_rate_factor(config.optimizer, state.step, progress)
 
-            outputs = _accumulate_gradients(run, pair, objective, parts, counts, (seed, DROPOUT, state.step, rank))
+            outputs = _accumulate_gradients(run, pair, objective, parts, counts, progress, (seed, DROPOUT, state.step, rank))
             distributed.sum_tensors([p.grad for p in optimizer.parameters if p.grad is not None])
             gradient_norm = clip_gradients(optimizer.parameters, config.optimizer.clip_norm)
             optimizer.step(factor)
@@ -73,19 +77,25 @@ def _train(run: Run, quiet: bool) -> None:
             state.step += 1
             state.rows = loader.position.rows
             state.tokens += tokens_per_step
-            state.flops += tokens_per_step * flops_per_token
+            state.flops += tokens_per_step * sum(cost.of(name).training_flops for name in objective.networks(progress))
             session.after_step(outputs, gradient_norm, config.optimizer.peak_learning_rate * factor, loader)
 
 
 def _accumulate_gradients(
-    run: Run, pair: Pair, objective: Objective, parts: list[Corrupted], counts: Counts, seed: tuple[int, ...]
+    run: Run,
+    pair: Pair,
+    objective: Objective,
+    parts: list[Corrupted],
+    counts: Counts,
+    progress: float,
+    seed: tuple[int, ...],
 ) -> list[StepOutput]:
     """Gradient of the whole batch's loss, a micro-batch at a time: each loss is already divided by the global counts."""
     outputs = []
     for index, part in enumerate(parts):
         seed_torch(*seed, index)
         with torch.autocast(run.device.type, run.precision, enabled=run.precision != torch.float32):
-            output = objective.step(pair, part.to(run.device), counts)
+            output = objective.step(pair, part.to(run.device), counts, progress)
         output.loss.backward()
         outputs.append(output)
     return outputs

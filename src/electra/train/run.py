@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from electra.config import PretrainConfig, TrainConfig, load_config, save_config, to_dict
@@ -16,8 +15,9 @@ from electra.data.shards import TokenStore
 from electra.errors import UserError
 from electra.model.pair import Pair
 from electra.train import distributed
-from electra.train.checkpoint import TrainState
+from electra.train.checkpoint import TrainState, newest_checkpoint
 from electra.train.randomness import INITIALISATION, seed_torch
+from electra.train.start import check_start, start_from_corpus
 
 # What may differ between two sessions of one run: it changes neither the weights nor what they are compared with.
 _FREE = {
@@ -25,7 +25,6 @@ _FREE = {
     "train.eval_batches", "train.num_threads", "train.tensorboard", "train.device", "data.heldout", "data.store", "run_dir",
 }  # fmt: skip
 
-_UNIGRAM_TOKENS = 20_000_000  # enough to know the frequencies; keeps the start short on a large store
 _CPU_MICRO_BATCH_TOKENS = 4096  # measured: benchmarks/step.md
 
 
@@ -83,6 +82,7 @@ def _with_vocabulary(config: PretrainConfig, store: TokenStore) -> PretrainConfi
             f"word pieces; leave the setting out to take the store's"
         )
     encoder = dataclasses.replace(encoder, vocab_size=encoder.vocab_size or store.vocab_size)
+    check_start(encoder.vocab_size or 0, config.model.embedding_start)
     return dataclasses.replace(config, model=dataclasses.replace(config.model, discriminator=encoder))
 
 
@@ -159,13 +159,11 @@ def _micro_batch_size(config: PretrainConfig, device: torch.device) -> int:
 
 
 def build_pair(run: Run) -> Pair:
-    """The two networks with their initial weights, which depend on the seed (and the store's frequencies, if asked for)."""
+    """The two networks with their initial weights, which depend on the seed (and the store, if asked for)."""
     seed_torch(run.config.train.seed, INITIALISATION)
     pair = Pair(run.config.model)
-    if run.config.model.unigram_bias:
-        counts = np.bincount(run.store.tokens[:_UNIGRAM_TOKENS], minlength=len(pair.generator_head.bias)) + 1.0
-        counts[list(dataclasses.asdict(run.store.special).values())] = 1.0
-        pair.generator_head.bias.data.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    if newest_checkpoint(run.config.run_dir) is None:
+        start_from_corpus(pair, run.store, run.config.train.seed)
     return pair.to(run.device)
 
 
