@@ -13,9 +13,9 @@ from electra.data.prepare import prepare
 
 torch.set_num_threads(1)
 
-SUBJECTS = "chef cook waiter guest child farmer baker king".split()
-VERBS = "cooked ate served burned praised sold hid shared".split()
-OBJECTS = "meal soup bread cake fish rice stew pie".split()
+SUBJECTS = ["chef", "cook", "waiter", "guest", "child", "farmer", "baker", "king"]
+VERBS = ["cooked", "ate", "served", "burned", "praised", "sold", "hid", "shared"]
+OBJECTS = ["meal", "soup", "bread", "cake", "fish", "rice", "stew", "pie"]
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from electra import cli
-from electra.config import PretrainConfig, load_config, save_config
+from electra.config import PretrainConfig
+from electra.config_files import load_config, save_config
 from electra.errors import UserError
 from electra.presets import PRESETS
 

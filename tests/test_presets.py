@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from electra.config import from_dict, to_dict
+from electra.config_files import from_dict, to_dict
 from electra.model import flops
 from electra.model.pair import Pair
 from electra.presets import PRESETS
@@ -53,7 +53,11 @@ def test_every_preset_builds_and_survives_a_file(name):
 
 @pytest.mark.parametrize(
     ("name", "steps", "batch", "length", "published"),
-    [("small", 1_000_000, 128, 128, 1.294e18), ("base", 766_000, 256, 512, 6.425e19), ("large", 400_000, 2048, 512, 7.118e20)],
+    [
+        ("small", 1_000_000, 128, 128, 1.294e18),
+        ("base", 766_000, 256, 512, 6.425e19),
+        ("large", 400_000, 2048, 512, 7.118e20),
+    ],
 )
 def test_the_references_formula_gives_its_published_totals(name, steps, batch, length, published):
     total = flops.reference_total(PRESETS[name]().model, length, batch, steps)

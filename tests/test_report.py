@@ -8,7 +8,8 @@ from base64 import b64decode
 
 import pytest
 
-from electra.config import PretrainConfig, save_config
+from electra.config import PretrainConfig
+from electra.config_files import save_config
 from electra.errors import UserError
 from electra.studies import report
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from electra import __version__
-from electra.config import FinetuneConfig, PretrainConfig, load_config, unknown_setting
+from electra.config import FinetuneConfig, PretrainConfig
+from electra.config_files import load_config, unknown_setting
 from electra.errors import UserError
 from electra.presets import PRESETS
 

@@ -1,4 +1,4 @@
-"""Every setting of a run: frozen dataclasses, checked when made, read from and written to YAML or JSON.
+"""Every setting of a run: frozen dataclasses, checked when made; config_files.py reads and writes them.
 
 A check that needs only the setting itself lives in `__post_init__` and names field, value and fix. What can only be known
 with the data at hand (does the vocabulary fit?) is checked by the code that opens the data, before any work.
@@ -7,19 +7,10 @@ with the data at hand (does the vocabulary fit?) is checked by the code that ope
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
-import math
-import types
-import typing
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-import yaml
+from typing import Literal
 
 from electra.errors import UserError
-
-T = TypeVar("T")
 
 
 def _require(condition: bool, field: str, value: object, fix: str) -> None:
@@ -60,20 +51,47 @@ class EncoderConfig:
     An initialisation, nothing else; it spares a small run the long search for the use of positions."""
 
     def __post_init__(self) -> None:
-        for name in ("embedding_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_length",
-                     "type_vocab_size", "global_attention_every", "local_attention"):
+        for name in (
+            "embedding_size",
+            "hidden_size",
+            "num_layers",
+            "num_heads",
+            "intermediate_size",
+            "max_length",
+            "type_vocab_size",
+            "global_attention_every",
+            "local_attention",
+        ):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "it must be at least 1")
-        _require(self.vocab_size is None or self.vocab_size >= 6, "vocab_size", self.vocab_size, "it must be at least 6")
-        _require(self.hidden_size % self.num_heads == 0, "hidden_size", self.hidden_size,
-                 f"it must be a multiple of num_heads ({self.num_heads})")
+        _require(
+            self.vocab_size is None or self.vocab_size >= 6, "vocab_size", self.vocab_size, "it must be at least 6"
+        )
+        _require(
+            self.hidden_size % self.num_heads == 0,
+            "hidden_size",
+            self.hidden_size,
+            f"it must be a multiple of num_heads ({self.num_heads})",
+        )
         if self.blocks == "modern":
-            _require((self.hidden_size // self.num_heads) % 2 == 0, "num_heads", self.num_heads,
-                     f"rotary positions need an even head size, hidden_size / num_heads is "
-                     f"{self.hidden_size // self.num_heads}")
-        _require(0 <= self.neighbour_heads <= self.num_heads, "neighbour_heads", self.neighbour_heads,
-                 f"it must be between 0 and num_heads ({self.num_heads})")
-        _require(self.neighbour_heads == 0 or self.blocks == "modern", "neighbour_heads", self.neighbour_heads,
-                 "it needs rotary positions; set it to 0 with classic blocks")
+            _require(
+                (self.hidden_size // self.num_heads) % 2 == 0,
+                "num_heads",
+                self.num_heads,
+                f"rotary positions need an even head size, hidden_size / num_heads is "
+                f"{self.hidden_size // self.num_heads}",
+            )
+        _require(
+            0 <= self.neighbour_heads <= self.num_heads,
+            "neighbour_heads",
+            self.neighbour_heads,
+            f"it must be between 0 and num_heads ({self.num_heads})",
+        )
+        _require(
+            self.neighbour_heads == 0 or self.blocks == "modern",
+            "neighbour_heads",
+            self.neighbour_heads,
+            "it needs rotary positions; set it to 0 with classic blocks",
+        )
         for name in ("hidden_dropout", "attention_dropout"):
             _require(0.0 <= getattr(self, name) < 1.0, name, getattr(self, name), "it must be in [0, 1)")
         for name in ("layer_norm_epsilon", "initializer_range", "global_rope_theta", "local_rope_theta"):
@@ -114,16 +132,24 @@ class ModelConfig:
     def __post_init__(self) -> None:
         self.generator_encoder()
         if self.tying == "all":
-            _require(self.generator.width == 1.0 and self.generator.depth == 1.0, "model.tying", self.tying,
-                     "sharing every weight needs networks of equal size; set generator.width and generator.depth to 1")
+            _require(
+                self.generator.width == 1.0 and self.generator.depth == 1.0,
+                "model.tying",
+                self.tying,
+                "sharing every weight needs networks of equal size; set generator.width and generator.depth to 1",
+            )
 
     def generator_encoder(self) -> EncoderConfig:
         """The generator's own encoder shape, worked out from the fractions."""
         main, fraction = self.discriminator, self.generator
         heads = max(1, round(main.num_heads * fraction.width))
         hidden = max(1, round(main.hidden_size * fraction.width))
-        _require(hidden % heads == 0, "generator.width", fraction.width,
-                 f"it gives {hidden} units in {heads} heads, which do not divide; choose another width")
+        _require(
+            hidden % heads == 0,
+            "generator.width",
+            fraction.width,
+            f"it gives {hidden} units in {heads} heads, which do not divide; choose another width",
+        )
         return dataclasses.replace(
             main,
             hidden_size=hidden,
@@ -154,15 +180,27 @@ class ObjectiveConfig:
     """Share of the budget in which the generator trains alone, at a part of the cost; 0 is joint from the start (paper)."""
 
     def __post_init__(self) -> None:
-        _require(0.0 < self.mask_fraction < 1.0, "objective.mask_fraction", self.mask_fraction, "it must be between 0 and 1")
+        _require(
+            0.0 < self.mask_fraction < 1.0, "objective.mask_fraction", self.mask_fraction, "it must be between 0 and 1"
+        )
         for name in ("mask_share", "random_share"):
-            _require(0.0 <= getattr(self, name) <= 1.0, f"objective.{name}", getattr(self, name), "it must be in [0, 1]")
-        _require(self.mask_share + self.random_share <= 1.0 + 1e-9, "objective.random_share", self.random_share,
-                 f"with mask_share {self.mask_share} it is more than all; lower one of them")
+            _require(
+                0.0 <= getattr(self, name) <= 1.0, f"objective.{name}", getattr(self, name), "it must be in [0, 1]"
+            )
+        _require(
+            self.mask_share + self.random_share <= 1.0 + 1e-9,
+            "objective.random_share",
+            self.random_share,
+            f"with mask_share {self.mask_share} it is more than all; lower one of them",
+        )
         for name in ("generator_weight", "discriminator_weight"):
             _require(getattr(self, name) >= 0.0, f"objective.{name}", getattr(self, name), "it must not be negative")
-        _require(0.0 <= self.discriminator_start < 1.0, "objective.discriminator_start", self.discriminator_start,
-                 "it must be in [0, 1)")
+        _require(
+            0.0 <= self.discriminator_start < 1.0,
+            "objective.discriminator_start",
+            self.discriminator_start,
+            "it must be in [0, 1)",
+        )
         _require(self.temperature > 0.0, "objective.temperature", self.temperature, "it must be above 0")
 
 
@@ -201,13 +239,27 @@ class OptimizerConfig:
             _require(0.0 <= getattr(self, name) < 1.0, f"optimizer.{name}", getattr(self, name), "it must be in [0, 1)")
         for name in ("warmup_steps", "weight_decay", "clip_norm"):
             _require(getattr(self, name) >= 0, f"optimizer.{name}", getattr(self, name), "it must not be negative")
-        _require(self.embedding_learning_rate is None or self.embedding_learning_rate > 0.0,
-                 "optimizer.embedding_learning_rate", self.embedding_learning_rate, "it must be above 0")
-        _require(self.warmup_fraction is None or 0.0 <= self.warmup_fraction < 1.0, "optimizer.warmup_fraction",
-                 self.warmup_fraction, "it must be in [0, 1)")
-        _require(0.0 < self.decay_fraction <= 1.0, "optimizer.decay_fraction", self.decay_fraction, "it must be in (0, 1]")
-        _require(0.0 <= self.final_learning_rate_fraction <= 1.0, "optimizer.final_learning_rate_fraction",
-                 self.final_learning_rate_fraction, "it must be in [0, 1]")
+        _require(
+            self.embedding_learning_rate is None or self.embedding_learning_rate > 0.0,
+            "optimizer.embedding_learning_rate",
+            self.embedding_learning_rate,
+            "it must be above 0",
+        )
+        _require(
+            self.warmup_fraction is None or 0.0 <= self.warmup_fraction < 1.0,
+            "optimizer.warmup_fraction",
+            self.warmup_fraction,
+            "it must be in [0, 1)",
+        )
+        _require(
+            0.0 < self.decay_fraction <= 1.0, "optimizer.decay_fraction", self.decay_fraction, "it must be in (0, 1]"
+        )
+        _require(
+            0.0 <= self.final_learning_rate_fraction <= 1.0,
+            "optimizer.final_learning_rate_fraction",
+            self.final_learning_rate_fraction,
+            "it must be in [0, 1]",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -270,8 +322,12 @@ class TrainConfig:
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "it must be at least 1")
         for name in ("save_every", "save_minutes", "eval_every", "num_threads", "seed"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "it must not be negative")
-        _require(self.micro_batch_size is None or self.micro_batch_size >= 1, "train.micro_batch_size",
-                 self.micro_batch_size, "it must be at least 1")
+        _require(
+            self.micro_batch_size is None or self.micro_batch_size >= 1,
+            "train.micro_batch_size",
+            self.micro_batch_size,
+            "it must be at least 1",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -288,9 +344,13 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         encoder = self.model.discriminator
         if encoder.blocks == "classic":
-            _require(self.data.length <= encoder.max_length, "data.length", self.data.length,
-                     f"the position table ends at {encoder.max_length}; shorten the rows or raise "
-                     f"model.discriminator.max_length")
+            _require(
+                self.data.length <= encoder.max_length,
+                "data.length",
+                self.data.length,
+                f"the position table ends at {encoder.max_length}; shorten the rows or raise "
+                f"model.discriminator.max_length",
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -333,108 +393,14 @@ class FinetuneConfig:
         for name in ("batch_size", "seeds"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "it must be at least 1")
         _require(0.0 < self.layer_decay <= 1.0, "layer_decay", self.layer_decay, "it must be in (0, 1]")
-        _require(0.0 <= self.classifier_dropout < 1.0, "classifier_dropout", self.classifier_dropout, "it must be in [0, 1)")
+        _require(
+            0.0 <= self.classifier_dropout < 1.0, "classifier_dropout", self.classifier_dropout, "it must be in [0, 1)"
+        )
         _require(0.0 <= self.warmup_fraction < 1.0, "warmup_fraction", self.warmup_fraction, "it must be in [0, 1)")
         _require(self.max_length >= 8, "max_length", self.max_length, "it must be at least 8")
-        _require(self.max_train_examples is None or self.max_train_examples >= 1, "max_train_examples",
-                 self.max_train_examples, "it must be at least 1")
-
-
-# ---------------------------------------------------------------------------------------------- files and dictionaries
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """The configuration as plain dictionaries, strings and numbers, ready for YAML or JSON."""
-
-    def plain(value: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if isinstance(value, Path):
-            return str(value)
-        if isinstance(value, tuple):
-            return [plain(item) for item in value]
-        return value
-
-    return plain(config)
-
-
-def from_dict(cls: type[T], values: dict[str, Any], base: T | None = None, where: str = "") -> T:
-    """Build `cls` from a dictionary; fields that are not named keep the value of `base` (or the default).
-
-    Raises UserError for an unknown field, with the nearest known name, and for a value of the wrong type.
-    """
-    hints = typing.get_type_hints(cls)
-    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    changes: dict[str, Any] = {}
-    for raw_name, value in values.items():
-        name = str(raw_name).replace("-", "_")
-        if name not in known:
-            raise UserError(unknown_setting(f"{where}{raw_name}", [f"{where}{k}" for k in known]))
-        hint = hints[name]
-        if dataclasses.is_dataclass(hint):
-            if not isinstance(value, dict):
-                raise UserError(f"{where}{name} is {value!r}: it must be a group of settings")
-            inner_base = getattr(base, name) if base is not None else None
-            changes[name] = from_dict(hint, value, inner_base, f"{where}{name}.")  # type: ignore[arg-type]
-        else:
-            changes[name] = _convert(hint, value, f"{where}{name}")
-    if base is not None:
-        return dataclasses.replace(base, **changes)  # type: ignore[type-var]
-    missing = [n for n, f in known.items() if n not in changes
-               and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
-    if missing:
-        raise UserError(f"{where}{missing[0]} is missing: give it a value")
-    return cls(**changes)
-
-
-def _convert(hint: Any, value: Any, name: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        return _convert(next(a for a in arguments if a is not type(None)), value, name)
-    if origin is Literal:
-        if value not in arguments:
-            raise UserError(f"{name} is {value!r}: choose one of {', '.join(map(str, arguments))}")
-        return value
-    if hint is bool:
-        if not isinstance(value, bool):
-            raise UserError(f"{name} is {value!r}: it must be true or false")
-        return value
-    if hint in (int, float):
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise UserError(f"{name} is {value!r}: it must be a number") from None
-        if isinstance(value, bool) or not math.isfinite(number) or (hint is int and number != int(number)):
-            raise UserError(f"{name} is {value!r}: it must be a {'whole ' if hint is int else ''}number")
-        return int(number) if hint is int else number
-    if hint is Path:
-        return Path(str(value))
-    return str(value)
-
-
-def unknown_setting(name: str, known: list[str]) -> str:
-    """One line for a setting that does not exist, with the nearest that does."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"unknown setting {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else "; see --help for the list")
-
-
-def save_config(config: Any, path: Path) -> None:
-    """Write the configuration as YAML (or JSON, by the file's ending)."""
-    text = json.dumps(to_dict(config), indent=2) if path.suffix == ".json" else yaml.safe_dump(to_dict(config), sort_keys=False)
-    path.write_text(text, encoding="utf-8")
-
-
-def load_config(cls: type[T], path: Path, base: T | None = None) -> T:
-    """Read a configuration written by hand or by `save_config`; fields that the file leaves out come from `base`."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such configuration file")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not valid YAML or JSON ({reason})") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: must hold settings as `name: value`")
-    return from_dict(cls, values, base)
+        _require(
+            self.max_train_examples is None or self.max_train_examples >= 1,
+            "max_train_examples",
+            self.max_train_examples,
+            "it must be at least 1",
+        )

@@ -8,6 +8,7 @@ its appendix A; [REF] google-research/electra (the file at which to look is name
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from electra.config import (
@@ -22,9 +23,19 @@ from electra.config import (
 )
 
 
-def _paper(*, num_layers: int, hidden_size: int, embedding_size: int, num_heads: int, generator_width: float,
-           mask_fraction: float, peak_learning_rate: float, batch_size: int, num_steps: int, length: int
-           ) -> PretrainConfig:
+def _paper(
+    *,
+    num_layers: int,
+    hidden_size: int,
+    embedding_size: int,
+    num_heads: int,
+    generator_width: float,
+    mask_fraction: float,
+    peak_learning_rate: float,
+    batch_size: int,
+    num_steps: int,
+    length: int,
+) -> PretrainConfig:
     """What the three columns of table 6 have in common."""
     return PretrainConfig(
         # Dense rows are ours; layout two-segment gives the reference's examples [REF build_pretraining_dataset.py].
@@ -75,8 +86,14 @@ def _paper(*, num_layers: int, hidden_size: int, embedding_size: int, num_heads:
 def small() -> PretrainConfig:
     """ELECTRA-Small, 14 million parameters."""
     return _paper(
-        num_layers=12, hidden_size=256, embedding_size=128, num_heads=4,  # head size 64 [T6]
-        generator_width=1 / 4, mask_fraction=0.15, peak_learning_rate=5e-4, batch_size=128,  # [T6]
+        num_layers=12,
+        hidden_size=256,
+        embedding_size=128,
+        num_heads=4,  # head size 64 [T6]
+        generator_width=1 / 4,
+        mask_fraction=0.15,
+        peak_learning_rate=5e-4,
+        batch_size=128,  # [T6]
         num_steps=1_000_000,  # "1.45M/1M": BERT/ELECTRA [T6]
         length=128,  # [S3.3; REF]
     )
@@ -85,8 +102,14 @@ def small() -> PretrainConfig:
 def base() -> PretrainConfig:
     """ELECTRA-Base, 110 million parameters."""
     return _paper(
-        num_layers=12, hidden_size=768, embedding_size=768, num_heads=12,  # head size 64 [T6]
-        generator_width=1 / 3, mask_fraction=0.15, peak_learning_rate=2e-4, batch_size=256,  # [T6]
+        num_layers=12,
+        hidden_size=768,
+        embedding_size=768,
+        num_heads=12,  # head size 64 [T6]
+        generator_width=1 / 3,
+        mask_fraction=0.15,
+        peak_learning_rate=2e-4,
+        batch_size=256,  # [T6]
         num_steps=766_000,  # "1M/766K" [T6]
         length=512,  # [REF]
     )
@@ -95,15 +118,28 @@ def base() -> PretrainConfig:
 def large() -> PretrainConfig:
     """ELECTRA-Large, 335 million parameters, the 400K-step run."""
     return _paper(
-        num_layers=24, hidden_size=1024, embedding_size=1024, num_heads=16,  # head size 64 [T6]
-        generator_width=1 / 4, mask_fraction=0.25, peak_learning_rate=2e-4, batch_size=2048,  # [T6]
+        num_layers=24,
+        hidden_size=1024,
+        embedding_size=1024,
+        num_heads=16,  # head size 64 [T6]
+        generator_width=1 / 4,
+        mask_fraction=0.25,
+        peak_learning_rate=2e-4,
+        batch_size=2048,  # [T6]
         num_steps=400_000,  # "464K/400K" [T6]; ELECTRA-1.75M is the same for 1,750,000 steps
         length=512,  # [REF]
     )
 
 
-def _modern(*, num_layers: int, hidden_size: int, num_heads: int, intermediate_size: int, max_length: int,
-            generator: GeneratorConfig) -> ModelConfig:
+def _modern(
+    *,
+    num_layers: int,
+    hidden_size: int,
+    num_heads: int,
+    intermediate_size: int,
+    max_length: int,
+    generator: GeneratorConfig,
+) -> ModelConfig:
     """Our pairs of modern blocks: vocabulary from the token store, no dropout (ModernBERT, arXiv 2412.13663)."""
     return ModelConfig(
         discriminator=EncoderConfig(
@@ -127,8 +163,14 @@ def small_modern() -> PretrainConfig:
     """Ours: depth and width of Small with modern blocks. A gated layer of 704 is about as large as a plain 1,024."""
     return PretrainConfig(
         data=DataConfig(length=128),
-        model=_modern(num_layers=12, hidden_size=256, num_heads=4, intermediate_size=704, max_length=512,
-                      generator=GeneratorConfig(width=0.25)),
+        model=_modern(
+            num_layers=12,
+            hidden_size=256,
+            num_heads=4,
+            intermediate_size=704,
+            max_length=512,
+            generator=GeneratorConfig(width=0.25),
+        ),
         optimizer=OptimizerConfig(name="muon", peak_learning_rate=5e-4, bias_correction=True),
         train=TrainConfig(num_steps=1_000_000, batch_size=128),
     )
@@ -138,21 +180,50 @@ def base_modern() -> PretrainConfig:
     """Ours: depth and width of Base with modern blocks. A gated layer of 2,048 is as large as a plain one of 3,072."""
     return PretrainConfig(
         data=DataConfig(length=512),
-        model=_modern(num_layers=12, hidden_size=768, num_heads=12, intermediate_size=2048, max_length=1024,
-                      generator=GeneratorConfig(width=1 / 3)),
+        model=_modern(
+            num_layers=12,
+            hidden_size=768,
+            num_heads=12,
+            intermediate_size=2048,
+            max_length=1024,
+            generator=GeneratorConfig(width=1 / 3),
+        ),
         optimizer=OptimizerConfig(name="muon", peak_learning_rate=2e-4, bias_correction=True),
         train=TrainConfig(num_steps=766_000, batch_size=256),
     )
 
 
 def tiny() -> PretrainConfig:
-    """Ours: for minutes on a laptop's processor."""
+    """Ours: for minutes on a laptop's processor. What each choice gave is measured in docs/architecture.md."""
+    model = _modern(
+        num_layers=3,
+        hidden_size=128,
+        num_heads=4,
+        intermediate_size=256,
+        max_length=512,
+        generator=GeneratorConfig(width=1.0, depth=1 / 3),
+    )
+    encoder = dataclasses.replace(
+        model.discriminator, neighbour_heads=2, global_attention_every=1, global_rope_theta=10_000.0
+    )
     return PretrainConfig(
-        data=DataConfig(length=64),
-        model=_modern(num_layers=4, hidden_size=128, num_heads=4, intermediate_size=256, max_length=512,
-                      generator=GeneratorConfig(width=1.0, depth=0.5)),
-        optimizer=OptimizerConfig(name="muon", peak_learning_rate=1e-3, warmup_fraction=0.1, bias_correction=True),
-        train=TrainConfig(num_minutes=5.0, batch_size=32),
+        data=DataConfig(length=128),
+        model=dataclasses.replace(model, discriminator=encoder, unigram_bias=True, embedding_start="cooccurrence"),
+        objective=ObjectiveConfig(mask_fraction=0.2, mask_share=1.0, discriminator_start=0.4),
+        optimizer=OptimizerConfig(
+            name="muon",
+            muon_learning_rate=0.02,
+            peak_learning_rate=3e-3,
+            embedding_learning_rate=3e-4,
+            beta2=0.98,
+            epsilon=1e-8,
+            weight_decay=0.0,
+            bias_correction=True,
+            clip_norm=0.0,
+            warmup_fraction=0.02,
+            decay_fraction=0.5,
+        ),
+        train=TrainConfig(num_minutes=5.0, batch_size=16, eval_every=500, eval_batches=20),
     )
 
 

@@ -61,7 +61,11 @@ def make_pair(blocks, tokenizer_dir, embedding_size=12, window=128):
     size = len(AutoTokenizer.from_pretrained(tokenizer_dir))
     model = small_model(blocks)
     encoder = dataclasses.replace(
-        model.discriminator, vocab_size=size, embedding_size=embedding_size, local_attention=window, global_attention_every=2
+        model.discriminator,
+        vocab_size=size,
+        embedding_size=embedding_size,
+        local_attention=window,
+        global_attention_every=2,
     )
     pair = Pair(ModelConfig(discriminator=encoder, generator=model.generator))
     for parameter in pair.parameters():  # away from a start at which much is zero
@@ -78,7 +82,11 @@ def load(model_class, path):
 
 
 def types(model, batch):
-    return {**batch, "token_type_ids": torch.zeros_like(batch["input_ids"])} if "Electra" in type(model).__name__ else batch
+    return (
+        {**batch, "token_type_ids": torch.zeros_like(batch["input_ids"])}
+        if "Electra" in type(model).__name__
+        else batch
+    )
 
 
 @pytest.mark.parametrize("embedding_size", [12, 16])
@@ -102,7 +110,9 @@ def test_exported_pair_gives_equal_logits(blocks, embedding_size, tokenizer_dir,
         torch.testing.assert_close(theirs[mask], pair.discriminator(ids, mask)[mask], atol=1e-4, rtol=1e-4)
     assert AutoTokenizer.from_pretrained(tmp_path / "discriminator")("the chef")["input_ids"]
     # One configuration for each network.
-    widths = [json.loads((tmp_path / n / "config.json").read_text())["hidden_size"] for n in ("discriminator", "generator")]
+    widths = [
+        json.loads((tmp_path / n / "config.json").read_text())["hidden_size"] for n in ("discriminator", "generator")
+    ]
     assert widths == [16, 8]
 
 

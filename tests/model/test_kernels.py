@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from electra.model import kernels
+from electra.model.attention import attend, rotate
 from electra.model.kernels import dropout_factors, dropout_key
 from electra.model.native import library
 
@@ -76,7 +77,9 @@ def test_residual_dropout_norm(p, with_bias):
     normed, kept = kernels.dropout_add_norm(x, residual, weight, bias, 1e-5, p, KEY)
     inputs = [x, residual, weight, *([bias] if with_bias else [])]
     # Both outputs are used, as in a pre-norm block.
-    compare(torch.cat([normed, kept]), torch.cat([F.layer_norm(total, (24,), weight, bias, 1e-5), total]), inputs, atol=1e-4)
+    compare(
+        torch.cat([normed, kept]), torch.cat([F.layer_norm(total, (24,), weight, bias, 1e-5), total]), inputs, atol=1e-4
+    )
 
 
 @needs_compiler
@@ -93,7 +96,7 @@ def test_attention(p, window, rotary, padded):
     tables = (angle.cos(), angle.sin()) if rotary else None
     q, k, v = qkv.permute(2, 0, 3, 1, 4)
     if tables:
-        q, k = kernels._rotate(q, tables), kernels._rotate(k, tables)
+        q, k = rotate(q, tables), rotate(k, tables)
     position = torch.arange(L)
     seen = torch.ones(B, 1, L, L, dtype=torch.bool)
     if padded:
@@ -104,7 +107,7 @@ def test_attention(p, window, rotary, padded):
     if p:
         probabilities = probabilities * dropout_factors(probabilities.shape, KEY, p)
     plain = (probabilities @ v).transpose(1, 2).reshape(B, L, H * S)
-    ours = kernels.attention(qkv, mask if padded else None, tables, window, p, KEY)
+    ours = attend(qkv, mask if padded else None, tables, window, p, KEY)
     compare(ours, plain, [qkv], atol=1e-4)
 
 
@@ -183,15 +186,21 @@ def test_without_compiler_the_same_numbers_with_the_same_dropout():
     found = []
     for switch in ("on", "off"):
         environment = {**os.environ, "ELECTRA_KERNELS": switch, "PYTHONPATH": os.pathsep.join(sys.path)}
-        result = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
+        result = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+        )
         found.append([float(number) for number in result.stdout.split()])
     assert len(found[0]) > 20
     assert found[0] == pytest.approx(found[1], rel=1e-3)
 
 
 def test_a_broken_compiler_is_a_warning_and_no_more(tmp_path):
-    program = "import warnings; warnings.simplefilter('always'); from electra.model.native import library; print(library())"
+    program = (
+        "import warnings; warnings.simplefilter('always'); from electra.model.native import library; print(library())"
+    )
     environment = {**os.environ, "CXX": "false", "ELECTRA_CACHE": str(tmp_path)}
-    result = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "None"
     assert "plain torch operations" in result.stderr

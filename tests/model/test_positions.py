@@ -26,7 +26,10 @@ def test_equals_all_positions(blocks, window, padded):
     there = encoder(*arguments, at_BK=columns)
     torch.testing.assert_close(there, everywhere, atol=1e-5, rtol=1e-4)
     weights = torch.randn(there.shape)
-    gradients = [torch.autograd.grad((x * weights).sum(), list(encoder.parameters()), allow_unused=True) for x in (there, everywhere)]
+    gradients = [
+        torch.autograd.grad((x * weights).sum(), list(encoder.parameters()), allow_unused=True)
+        for x in (there, everywhere)
+    ]
     for one, other in zip(*gradients, strict=True):
         if one is not None:
             torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)

@@ -121,7 +121,7 @@ def test_noise_is_uniform_and_streams_are_unrelated():
     zero = np.zeros((1, 1), dtype=np.int64)
     draws = [uniforms(noise(3, stream, zero, rows, positions)).reshape(-1) for stream in range(4)]
     for draw in draws:
-        assert 0.0 <= draw.min()
+        assert draw.min() >= 0.0
         assert draw.max() < 1.0
         histogram = np.histogram(draw, bins=50, range=(0, 1))[0]
         assert ((histogram - 1000) ** 2 / 1000).sum() < 100  # 49 degrees of freedom
@@ -135,7 +135,6 @@ def test_the_numbers_themselves_are_fixed():
     """A change here changes every run: it must be meant."""
     bits = noise(42, 0, np.array([0, 1]), np.array([7, 7]), np.array([3, 3]))
     assert [hex(value) for value in bits] == ["0x1675aad9b649d246", "0xc464e91882c41a8e"]
-
 
 
 def test_columns_name_the_same_places_as_positions():

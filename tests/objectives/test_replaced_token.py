@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from conftest import small_model
-from electra.config import EncoderConfig, ObjectiveConfig, ModelConfig
+from electra.config import EncoderConfig, ModelConfig, ObjectiveConfig
 from electra.data.loader import Batch
 from electra.data.tokenizer import SpecialIds
 from electra.model.pair import Pair
@@ -33,7 +33,6 @@ class FixedLogits(nn.Module):
     def forward(self, input_ids, attention_mask=None, token_type_ids=None, at_BK=None):
         self.seen = input_ids.clone()
         return self.table[None] if at_BK is None else self.table[at_BK]
-
 
 
 class AnswerHead(nn.Module):
@@ -177,5 +176,5 @@ def test_the_discriminator_loss_never_reaches_the_generator(blocks):
 
 
 def test_unknown_objective_names_the_nearest():
-    with pytest.raises(Exception, match="'electro'.*'electra'"):
+    with pytest.raises(Exception, match=r"'electro'.*'electra'"):
         electra(name="electro")

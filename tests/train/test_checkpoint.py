@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from electra.config import PretrainConfig, load_config
+from electra.config import PretrainConfig
+from electra.config_files import load_config
 from electra.data.prepare import prepare
 from electra.errors import UserError
 from electra.train import checkpoint
@@ -17,6 +18,11 @@ from electra.train.loop import pretrain
 
 def with_train(config: PretrainConfig, **changes) -> PretrainConfig:
     return dataclasses.replace(config, train=dataclasses.replace(config.train, **changes))
+
+
+def changed(config: PretrainConfig, changes: dict) -> PretrainConfig:
+    parts = {part: dataclasses.replace(getattr(config, part), **fields) for part, fields in changes.items()}
+    return dataclasses.replace(config, **parts)
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "missing", "no list"])
@@ -57,7 +63,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(run_config, monkeypatch):
         original(path)
 
     monkeypatch.setattr(checkpoint, "_sync", full_at_step_10)
-    with pytest.raises(UserError, match="step-10: cannot be written .*No space left on device.*free some space"):
+    with pytest.raises(UserError, match=r"step-10: cannot be written .*No space left on device.*free some space"):
         pretrain(longer, quiet=True)
     assert newest_checkpoint(longer.run_dir).name == "step-5"
     assert not list((longer.run_dir / "checkpoints").glob(".*"))
@@ -116,8 +122,7 @@ def test_starting_from_the_written_configuration_repeats_the_run(run_config, tmp
 )
 def test_settings_that_do_not_fit_are_refused_before_any_work(run_config, changes, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        parts = {part: dataclasses.replace(getattr(run_config, part), **fields) for part, fields in changes.items()}
-        pretrain(dataclasses.replace(run_config, **parts), quiet=True)
+        pretrain(changed(run_config, changes), quiet=True)
     assert not (run_config.run_dir / "checkpoints").exists()
 
 

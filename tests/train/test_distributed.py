@@ -7,7 +7,7 @@ import sys
 import torch
 from safetensors.torch import load_file
 
-from electra.config import save_config
+from electra.config_files import save_config
 from electra.train.checkpoint import newest_checkpoint
 from electra.train.loop import pretrain
 
@@ -15,7 +15,8 @@ PROGRAM = """
 import sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from electra.config import PretrainConfig, load_config
+from electra.config import PretrainConfig
+from electra.config_files import load_config
 from electra.train.loop import pretrain
 pretrain(load_config(PretrainConfig, Path(sys.argv[1])), quiet=True)
 """
@@ -28,7 +29,16 @@ def test_two_ranks_equal_one(run_config, tmp_path):
     pretrain(alone, quiet=True)
     save_config(config, tmp_path / "config.yaml")
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        "0",
+        "--standalone",
+    ]
     subprocess.run([*command, str(tmp_path / "program.py"), str(tmp_path / "config.yaml")], check=True, timeout=300)
     one = load_file(newest_checkpoint(alone.run_dir) / "pair.safetensors")
     two = load_file(newest_checkpoint(config.run_dir) / "pair.safetensors")

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from conftest import small_model
-from electra.config import save_config
+from electra.config_files import save_config
 from electra.data.packing import make_rows
 from electra.data.shards import TokenStore
 from electra.train.checkpoint import newest_checkpoint
@@ -94,7 +94,7 @@ def test_after_kill_9(run_config, tmp_path):
     save_config(config, tmp_path / "config.json")
     program = (
         "import sys, torch; torch.set_num_threads(1); from pathlib import Path; from electra.train.loop import pretrain; "
-        "from electra.config import PretrainConfig, load_config; "
+        "from electra.config import PretrainConfig; from electra.config_files import load_config; "
         "pretrain(load_config(PretrainConfig, Path(sys.argv[1])), quiet=True)"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "config.json")])

@@ -43,7 +43,9 @@ class Batch:
     def split(self, size: int) -> list[Batch]:
         """The same rows in batches of at most `size`."""
         return [
-            Batch(*(None if value is None else value[start : start + size] for value in vars(self).values()))
+            Batch(
+                **{name: None if value is None else value[start : start + size] for name, value in vars(self).items()}
+            )
             for start in range(0, len(self), size)
         ]
 
@@ -64,7 +66,7 @@ class BatchLoader(Iterator[Batch]):
         *,
         batch_size: int,
         seed: int,
-        position: Position = Position(),  # noqa: B008 (frozen)
+        position: Position = Position(),
         rank: int = 0,
         world_size: int = 1,
     ) -> None:

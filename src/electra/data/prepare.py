@@ -48,7 +48,9 @@ class PrepareReport:
         if self.heldout_store is not None:
             lines.append(f"held out: {self.heldout_documents:,} documents -> {self.heldout_store}")
         if self.unknown_share > 0.01:
-            lines.append("more than 1% [UNK]: a larger --vocab-size, or a vocabulary of this language, would keep more of the text")
+            lines.append(
+                "more than 1% [UNK]: a larger --vocab-size, or a vocabulary of this language, would keep more of the text"
+            )
         return "\n".join([*lines, f"store: {self.store}"])
 
 
@@ -102,7 +104,9 @@ def prepare(
             if tokenizer is None:
                 progress.update(task, description="learning the vocabulary")
                 words = (piece.text for piece in _all_pieces(sources, options, advance))
-                tokenizer = train_tokenizer(_not_empty(words), vocab_size, lowercase=lowercase, strip_accents=strip_accents)
+                tokenizer = train_tokenizer(
+                    _not_empty(words), vocab_size, lowercase=lowercase, strip_accents=strip_accents
+                )
             progress.update(task, description="encoding")
             writer = stack.enter_context(StoreWriter(out, tokenizer))
             heldout = stack.enter_context(StoreWriter(heldout_path, tokenizer)) if heldout_path else None
@@ -118,7 +122,9 @@ def prepare(
                 heldout.finish(origin)
             store = writer.finish(origin)
     except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror or error}); free some space or choose another --out") from error
+        raise UserError(
+            f"{out}: cannot be written ({error.strerror or error}); free some space or choose another --out"
+        ) from error
     report = PrepareReport(
         store=out,
         heldout_store=heldout_path,
@@ -150,7 +156,9 @@ def _check_target(path: Path, tokenizer: Any | None, overwrite: bool) -> None:
     other = ""
     if tokenizer is not None and TokenStore.open(path).tokenizer_hash != tokenizer_hash(tokenizer):
         other = " made by another tokenizer"
-    raise UserError(f"{path}: holds a token store{other} already; choose another --out, or give --overwrite to replace it")
+    raise UserError(
+        f"{path}: holds a token store{other} already; choose another --out, or give --overwrite to replace it"
+    )
 
 
 def _all_pieces(sources: list[Source], options: ReadOptions, progress: Callable[[int], None]) -> Iterator[Piece]:

@@ -1,10 +1,10 @@
 """The token store: one prepared corpus on disk, memory-mapped, that serves every row length.
 
-    tokens.bin            word-piece ids end to end, uint16 (uint32 above 65,536 pieces); one [SEP] after each document
-    document_starts.bin   int64, index of each document's first token
-    line_starts.bin       int64, index of each line's first token
-    tokenizer/            the Hugging Face tokenizer that made it
-    manifest.json         counts, tokenizer hash, size and SHA-256 of the files; written last
+tokens.bin            word-piece ids end to end, uint16 (uint32 above 65,536 pieces); one [SEP] after each document
+document_starts.bin   int64, index of each document's first token
+line_starts.bin       int64, index of each line's first token
+tokenizer/            the Hugging Face tokenizer that made it
+manifest.json         counts, tokenizer hash, size and SHA-256 of the files; written last
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -117,10 +118,8 @@ class StoreWriter:
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         for file in self._files:
-            try:
+            with suppress(OSError):  # a full disk again; the first such error is already on its way
                 file.close()
-            except OSError:  # a full disk again; the first such error is already on its way
-                pass
         shutil.rmtree(self.temporary, ignore_errors=True)
 
     def add(self, pieces: list[tuple[list[int], bool, bool, int]]) -> None:

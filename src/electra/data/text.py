@@ -71,15 +71,20 @@ def find_sources(inputs: Sequence[str | Path]) -> list[Source]:
         if path.is_dir():
             found = [source for file in sorted(path.rglob("*")) if file.is_file() and (source := _file_source(file))]
             if not found:
-                raise UserError(f"{item}: holds no file ending in {', '.join(_FORMATS)} (each also with .gz, .xz or .zst)")
+                raise UserError(
+                    f"{item}: holds no file ending in {', '.join(_FORMATS)} (each also with .gz, .xz or .zst)"
+                )
             sources += found
         elif path.is_file():
             source = _file_source(path)
             if source is None:
-                raise UserError(f"{item}: unknown kind of file; known: {', '.join(_FORMATS)}, each also with .gz, .xz or .zst")
+                raise UserError(
+                    f"{item}: unknown kind of file; known: {', '.join(_FORMATS)}, each also with .gz, .xz or .zst"
+                )
             sources.append(source)
         elif str(item).startswith("hf:") or (
-            re.fullmatch(r"[\w.-]+(/[\w.-]+)?(:\w+)?", str(item)) and not set(path.suffixes) & {*_FORMATS, *_COMPRESSIONS}
+            re.fullmatch(r"[\w.-]+(/[\w.-]+)?(:\w+)?", str(item))
+            and not set(path.suffixes) & {*_FORMATS, *_COMPRESSIONS}
         ):
             sources.append(Source(str(item).removeprefix("hf:"), "hub", "", 0))
         else:
@@ -163,8 +168,8 @@ def _open(source: Source, progress: Callable[[int], None]) -> BinaryIO:
     if source.compression == "zst":
         import zstandard
 
-        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=True)  # type: ignore[return-value]
-    return raw  # type: ignore[return-value]
+        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=True)
+    return raw
 
 
 def _decoded(source: Source, options: ReadOptions, progress: Callable[[int], None]) -> Iterator[str]:
@@ -283,7 +288,9 @@ def _delimited(source: Source, options: ReadOptions, progress: Callable[[int], N
     lines = (line + "\n" for line in _whole_lines(source, options, progress))
     # In .tsv quotes are ordinary characters, as in the usual corpora and GLUE.
     reader = (
-        csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if source.kind == "tsv" else csv.reader(lines, strict=True)
+        csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        if source.kind == "tsv"
+        else csv.reader(lines, strict=True)
     )
     try:
         header = next(reader, None)
@@ -296,7 +303,9 @@ def _delimited(source: Source, options: ReadOptions, progress: Callable[[int], N
             if len(row) > index:
                 yield row[index]
             elif row:
-                raise UserError(f"{source.path}: line {reader.line_num} has {len(row)} columns, {options.text_column!r} is number {index + 1}")
+                raise UserError(
+                    f"{source.path}: line {reader.line_num} has {len(row)} columns, {options.text_column!r} is number {index + 1}"
+                )
     except csv.Error as error:
         raise UserError(f"{source.path}: line {reader.line_num} is not proper CSV ({error})") from None
 
@@ -314,7 +323,9 @@ def _parquet(source: Source, column: str, progress: Callable[[int], None]) -> It
     import pyarrow.parquet
 
     if source.compression:
-        raise UserError(f"{source.path}: a compressed .parquet cannot be streamed; unpack it (the format compresses by itself)")
+        raise UserError(
+            f"{source.path}: a compressed .parquet cannot be streamed; unpack it (the format compresses by itself)"
+        )
     file = pyarrow.parquet.ParquetFile(source.path)
     if column not in file.schema_arrow.names:
         raise _no_column(source.path, column, file.schema_arrow.names)
@@ -347,7 +358,9 @@ def _as_text(value: Any, where: str, column: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{where}: column {column!r} holds {type(value).__name__}, not text; choose another (--text-column)")
+        raise UserError(
+            f"{where}: column {column!r} holds {type(value).__name__}, not text; choose another (--text-column)"
+        )
     return value
 
 

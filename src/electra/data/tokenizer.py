@@ -57,10 +57,14 @@ def load_tokenizer(path: str | Path, *, lowercase: bool = True, strip_accents: b
 
     path = Path(path)
     if path.is_file():
-        tokenizer = BertTokenizer(vocab=_read_vocabulary(path), do_lower_case=lowercase, strip_accents=strip_accents)
+        tokenizer: Any = BertTokenizer(
+            vocab=_read_vocabulary(path), do_lower_case=lowercase, strip_accents=strip_accents
+        )
     else:
         if path.is_dir() and not any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-            raise UserError(f"{path}: holds neither tokenizer.json nor vocab.txt; name a vocab.txt or a tokenizer directory")
+            raise UserError(
+                f"{path}: holds neither tokenizer.json nor vocab.txt; name a vocab.txt or a tokenizer directory"
+            )
         if not path.exists() and (path.is_absolute() or path.suffix or len(path.parts) > 2):
             raise UserError(f"{path}: no such vocabulary file or tokenizer directory")
         if path.is_dir() and not (path / "tokenizer.json").is_file() and not (path / "tokenizer_config.json").is_file():
@@ -72,7 +76,9 @@ def load_tokenizer(path: str | Path, *, lowercase: bool = True, strip_accents: b
             raise UserError(f"{path}: no tokenizer could be loaded from there ({reason})") from None
     missing = [name for name in SPECIAL_TOKENS if _special_id(tokenizer, name) is None]
     if missing:
-        raise UserError(f"{path}: the vocabulary lacks {', '.join(missing)}; add the special tokens, or train one (--vocab-size)")
+        raise UserError(
+            f"{path}: the vocabulary lacks {', '.join(missing)}; add the special tokens, or train one (--vocab-size)"
+        )
     return tokenizer
 
 
@@ -86,7 +92,9 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     vocabulary = {piece.rstrip("\r"): index for index, piece in enumerate(pieces)}
     missing = [name for name in SPECIAL_TOKENS if name not in vocabulary]
     if missing:
-        raise UserError(f"{path}: the vocabulary lacks {', '.join(missing)}; add the special tokens, or train one (--vocab-size)")
+        raise UserError(
+            f"{path}: the vocabulary lacks {', '.join(missing)}; add the special tokens, or train one (--vocab-size)"
+        )
     if len(vocabulary) != len(pieces):
         raise UserError(f"{path}: a word piece stands there twice; each line must be another one")
     return vocabulary

@@ -1,4 +1,4 @@
-"""Which tokens of a text look as if they had been put in the place of others? The discriminator's own opinion, no labels needed."""
+"""Which tokens of a text look as if they had been put in the place of others: the discriminator's opinion, without labels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class Detector:
         """
         if self.encoder.config.blocks == "classic":
             max_length = min(max_length, self.encoder.config.max_length)
-        encoded = self.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
+        encoded = self.tokenizer(
+            list(texts), add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False
+        )
         probabilities = [np.zeros(len(ids)) for ids in encoded["input_ids"]]
         windows = [
             (index, start, ids[start : start + max_length - 2], keep)
@@ -64,7 +66,9 @@ class Detector:
         for at in range(0, len(windows), batch_size):
             batch = windows[at : at + batch_size]
             for (index, start, _, keep), row in zip(
-                batch, replaced_probabilities(self.encoder, self.head, self.tokenizer, [w[2] for w in batch]), strict=True
+                batch,
+                replaced_probabilities(self.encoder, self.head, self.tokenizer, [w[2] for w in batch]),
+                strict=True,
             ):
                 probabilities[index][start + keep.start : start + keep.stop] = row[keep]
         return [

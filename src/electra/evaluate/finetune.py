@@ -28,7 +28,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 
 import electra
-from electra.config import FinetuneConfig, to_dict
+from electra.config import FinetuneConfig
+from electra.config_files import to_dict
 from electra.data.tokenizer import load_tokenizer
 from electra.errors import UserError
 from electra.evaluate.scores import classification_scores, over_seeds
@@ -89,10 +90,14 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
     if (done := _earlier_result(config.out, identity)) is not None:
         return done
     if loaded.tokenizer_dir is None:
-        raise UserError(f"{loaded.path}: has no tokenizer; copy tokenizer.json (or vocab.txt) of the pre-training there")
+        raise UserError(
+            f"{loaded.path}: has no tokenizer; copy tokenizer.json (or vocab.txt) of the pre-training there"
+        )
     tokenizer = load_tokenizer(loaded.tokenizer_dir)
     if loaded.config.blocks == "classic" and config.max_length > loaded.config.max_length:
-        raise UserError(f"max_length is {config.max_length}: the model's position table ends at {loaded.config.max_length}")
+        raise UserError(
+            f"max_length is {config.max_length}: the model's position table ends at {loaded.config.max_length}"
+        )
     encode = _Encoder(tokenizer, config, has_types=loaded.config.blocks == "classic")
     train_encoded = encode(train, np.array(label_numbers(train, labels, config.task_file)))
     dev_encoded = None
@@ -126,7 +131,11 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
     result: dict[str, Any] = {
         **identity,
         "command": shlex.join(sys.argv),
-        "versions": {"electra": electra.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        "versions": {
+            "electra": electra.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
         "labels": labels,
         "train_examples": num_train,
         "dev_examples": len(dev),
@@ -198,7 +207,9 @@ def _earlier_result(out: Path, identity: dict[str, Any]) -> dict[str, Any] | Non
         if all(result.get(name) == value for name, value in identity.items()):
             return result
         raise UserError(f"{out}: holds the result of another fine-tuning; choose another --out, or remove it")
-    others = [path.name for path in out.iterdir() if path.name not in ("model", "predictions.csv")] if out.is_dir() else []
+    others = (
+        [path.name for path in out.iterdir() if path.name not in ("model", "predictions.csv")] if out.is_dir() else []
+    )
     if any(not name.startswith(".") for name in others):
         raise UserError(f"{out}: is not empty; choose another --out")
     try:
@@ -249,7 +260,9 @@ def _new_classifier(loaded: LoadedEncoder, config: FinetuneConfig, num_labels: i
     pooling = config.pooling
     if pooling == "auto":
         pooling = "mean" if loaded.config.blocks == "modern" else "first"
-    return Classifier(encoder, ClassificationHead(loaded.config, num_labels, pooling, dropout=config.classifier_dropout))
+    return Classifier(
+        encoder, ClassificationHead(loaded.config, num_labels, pooling, dropout=config.classifier_dropout)
+    )
 
 
 def _num_steps(num_examples: int, config: FinetuneConfig) -> int:
@@ -257,7 +270,13 @@ def _num_steps(num_examples: int, config: FinetuneConfig) -> int:
 
 
 def _train(
-    classifier: Classifier, data: Encoded, config: FinetuneConfig, seed: int, device: torch.device, pad: int, progress: Progress
+    classifier: Classifier,
+    data: Encoded,
+    config: FinetuneConfig,
+    seed: int,
+    device: torch.device,
+    pad: int,
+    progress: Progress,
 ) -> bool:
     """Returns whether the loss stayed a number."""
     classifier.train()
@@ -329,7 +348,9 @@ def _pad(
 
 
 @torch.inference_mode()
-def predict(classifier: Classifier, data: Encoded, batch_size: int, device: torch.device, pad: int) -> NDArray[np.float64]:
+def predict(
+    classifier: Classifier, data: Encoded, batch_size: int, device: torch.device, pad: int
+) -> NDArray[np.float64]:
     """Probability of each class, [N, C], in the order of the data; texts of like length are batched together."""
     classifier.eval()
     order = np.argsort([len(ids) for ids in data.ids], kind="stable")
@@ -340,7 +361,9 @@ def predict(classifier: Classifier, data: Encoded, batch_size: int, device: torc
     return found
 
 
-def _write_predictions(path: Path, dev: Sequence[Example], labels: Sequence[str], probabilities: NDArray[np.float64]) -> None:
+def _write_predictions(
+    path: Path, dev: Sequence[Example], labels: Sequence[str], probabilities: NDArray[np.float64]
+) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "text_pair", "label", "predicted", *(f"probability {label}" for label in labels)])

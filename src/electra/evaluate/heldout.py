@@ -69,7 +69,8 @@ def swapped_words(
     is_word = np.array([_is_word(piece) for piece in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))])
     bins = _frequency_bins(np.asarray(reference.tokens[:5_000_000]), continues, is_word)
     draw = np.random.Generator(np.random.Philox(seed))
-    rows, swapped = [], []
+    rows: list[NDArray[np.int64]] = []
+    swapped: list[int] = []
     for start in draw.permutation(max(1, len(store.tokens) // length - 1))[: 4 * num_rows] * length:
         ids = np.asarray(store.tokens[start : start + length]).astype(np.int64)
         ids = ids[ids != store.special.sep]
@@ -92,7 +93,9 @@ def swapped_words(
     pair.eval()
     for at in range(0, len(rows), _ROWS_AT_ONCE):
         part = rows[at : at + _ROWS_AT_ONCE]
-        judged = replaced_probabilities(pair.discriminator, pair.discriminator_head, tokenizer, part)
+        judged = replaced_probabilities(
+            pair.discriminator, pair.discriminator_head, tokenizer, [row.tolist() for row in part]
+        )
         for ids, probability, first in zip(part, judged, swapped[at : at + _ROWS_AT_ONCE], strict=True):
             words = [word for word in _words(ids, continues) if is_word[ids[word.start]]]
             row = [float(probability[word].max()) for word in words]
@@ -122,15 +125,21 @@ def corrupted_sentence(run_dir: Path, store_path: Path, *, seed: int = 0, length
     with BatchLoader(rows, batch_size=min(16, len(rows)), seed=seed) as loader:
         batch = next(loader)
     corrupted = objective.corrupt(batch)
-    replaced_ids, is_replaced = put_samples(corrupted, run_generator(pair, corrupted, config.objective.temperature, 1.0).samples)
-    logits = pair.discriminator_head(pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids))
+    replaced_ids, is_replaced = put_samples(
+        corrupted, run_generator(pair, corrupted, config.objective.temperature, 1.0).samples
+    )
+    logits = pair.discriminator_head(
+        pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids)
+    )
     probabilities = logits.double().sigmoid()
     number = is_replaced.sum(dim=1)
     suited = torch.nonzero((number >= 2) & (number <= 6)).flatten()
     row = int(suited[0]) if len(suited) else int(number.argmax())
     tokens = []
     for column in torch.nonzero(corrupted.scored[row]).flatten().tolist():
-        now, before = tokenizer.convert_ids_to_tokens([int(replaced_ids[row, column]), int(batch.input_ids[row, column])])
+        now, before = tokenizer.convert_ids_to_tokens(
+            [int(replaced_ids[row, column]), int(batch.input_ids[row, column])]
+        )
         tokens.append(
             {
                 "text": now,
@@ -148,9 +157,10 @@ def corrupted_sentence(run_dir: Path, store_path: Path, *, seed: int = 0, length
 def _open(run_dir: Path, store_path: Path) -> tuple[Pair, PretrainConfig, TokenStore, Objective]:
     pair, config = load_run(run_dir)
     store = TokenStore.open(store_path)
-    if (run_dir / "tokenizer").is_dir():
-        if tokenizer_hash(load_tokenizer(run_dir / "tokenizer")) != store.tokenizer_hash:
-            raise UserError(f"{store_path}: another tokenizer made it than the run's; prepare it with --vocab {run_dir}/tokenizer")
+    if tokenizer_hash(load_tokenizer(run_dir / "tokenizer")) != store.tokenizer_hash:
+        raise UserError(
+            f"{store_path}: another tokenizer made it than the run's; prepare it with --vocab {run_dir}/tokenizer"
+        )
     objective = make_objective(
         config.objective, vocab_size=store.vocab_size, special=store.special, seed=config.train.seed
     )

@@ -41,7 +41,9 @@ def read_examples(path: Path, *, text_column: str, text_pair_column: str | None,
             raise UserError(f"{path}: {where} has no column {missing[0]!r}; it has {names}")
         label = _label(record[label_column])
         if not label:
-            raise UserError(f"{path}: {where} has no label in column {label_column!r}; fill it in, or leave the row out")
+            raise UserError(
+                f"{path}: {where} has no label in column {label_column!r}; fill it in, or leave the row out"
+            )
         pair = str(record[text_pair_column] or "") if text_pair_column else None
         examples.append(Example(str(record[text_column] or ""), pair, label))
     if not examples:
@@ -89,7 +91,9 @@ def _records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             table = pyarrow.parquet.read_table(source.path)
         except pyarrow.ArrowException as error:
-            raise UserError(f"{source.path}: not a readable parquet file ({' '.join(str(error).split())[:150]})") from None
+            raise UserError(
+                f"{source.path}: not a readable parquet file ({' '.join(str(error).split())[:150]})"
+            ) from None
         yield from ((f"row {index}", record) for index, record in enumerate(table.to_pylist(), 1))
         return
     lines = read_text_lines(source, ReadOptions())
@@ -108,7 +112,9 @@ def _records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
     csv.field_size_limit(2**31 - 1)
     ended = (line + "\n" for line in lines)
     reader = (
-        csv.reader(ended, delimiter="\t", quoting=csv.QUOTE_NONE) if source.kind == "tsv" else csv.reader(ended, strict=True)
+        csv.reader(ended, delimiter="\t", quoting=csv.QUOTE_NONE)
+        if source.kind == "tsv"
+        else csv.reader(ended, strict=True)
     )
     try:
         header = next(reader, None)

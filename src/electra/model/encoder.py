@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from electra.config import EncoderConfig
 from electra.errors import UserError
-from electra.model import kernels
-from electra.model.kernels import Rotary, dropout_key
+from electra.model import attention, kernels
+from electra.model.attention import Rotary
+from electra.model.kernels import dropout_key
+
 
 def gather_positions(x_BLD: Tensor, at_BK: Tensor) -> Tensor:
     """The vectors at K positions of each row, [B, K, D]."""
@@ -94,8 +96,10 @@ class Embeddings(nn.Module):
             return x_BLE
         length = input_ids_BL.shape[1]
         if length > self.positions.num_embeddings:
-            raise UserError(f"the row has {length} tokens, the position table ends at {self.positions.num_embeddings}: "
-                            "shorten the rows or raise max_length")
+            raise UserError(
+                f"the row has {length} tokens, the position table ends at {self.positions.num_embeddings}: "
+                "shorten the rows or raise max_length"
+            )
         x_BLE = x_BLE + self.positions.weight[:length]
         x_BLE = x_BLE + (self.types.weight[0] if token_type_ids_BL is None else self.types(token_type_ids_BL))
         return norm(x_BLE, self.norm)
@@ -119,12 +123,12 @@ class Attention(nn.Module):
         rate = self.dropout if self.training else 0.0
         if at_BK is None:
             qkv_BL3HS = kernels.linear(x_BLD, self.qkv.weight, self.qkv.bias).view(B, L, 3, *heads)
-            mixed_BLD = kernels.attention(qkv_BL3HS, seen.mask_BL, seen.rotary, seen.window, rate, _key(rate))
+            mixed_BLD = attention.attend(qkv_BL3HS, seen.mask_BL, seen.rotary, seen.window, rate, _key(rate))
         else:
             (query_DD, rest_2DD), (query_D, rest_2D) = self._split()
             query_BKHS = kernels.linear(gather_positions(x_BLD, at_BK), query_DD, query_D).view(B, -1, *heads)
             rest_BL2HS = kernels.linear(x_BLD, rest_2DD, rest_2D).view(B, L, 2, *heads)
-            mixed_BLD = kernels.attention_at(query_BKHS, rest_BL2HS, at_BK, seen.mask_BL, seen.rotary, seen.window, rate)
+            mixed_BLD = attention.attend_at(query_BKHS, rest_BL2HS, at_BK, seen.mask_BL, seen.rotary, seen.window, rate)
         return kernels.linear(mixed_BLD, self.out.weight, self.out.bias)
 
     def _split(self) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
@@ -141,7 +145,9 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gated = config.blocks == "modern"
         self.dropout = config.hidden_dropout if self.gated else 0.0  # ModernBERT has it inside, ELECTRA after
-        self.up = nn.Linear(config.hidden_size, (2 if self.gated else 1) * config.intermediate_size, bias=not self.gated)
+        self.up = nn.Linear(
+            config.hidden_size, (2 if self.gated else 1) * config.intermediate_size, bias=not self.gated
+        )
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=not self.gated)
 
     def forward(self, x_BLD: Tensor) -> Tensor:
@@ -269,9 +275,14 @@ class Encoder(nn.Module):
             x = kernels.dropout(norm(x, self.embeddings_norm), rate, _key(rate))
         return x
 
-    def forward(self, input_ids_BL: Tensor, attention_mask_BL: Tensor | None = None,
-                token_type_ids_BL: Tensor | None = None, return_all_layers: bool = False,
-                at_BK: Tensor | None = None) -> Any:
+    def forward(
+        self,
+        input_ids_BL: Tensor,
+        attention_mask_BL: Tensor | None = None,
+        token_type_ids_BL: Tensor | None = None,
+        return_all_layers: bool = False,
+        at_BK: Tensor | None = None,
+    ) -> Any:
         """Hidden states [B, L, D]; with `return_all_layers` the list of the embedding output and every block's output.
 
         With `at_BK` (int64, K positions of each row) the hidden states there, [B, K, D]: the last block is then computed at
@@ -323,6 +334,7 @@ def look_at_neighbours(encoder: Encoder, strength: float = 1.0) -> None:
         u_D = u_E / u_E.norm()
     gain = (strength * config.head_size**0.5 / (config.hidden_size / 2)) ** 0.5
     for block in encoder.blocks:
+        assert isinstance(block, ModernBlock)
         theta = config.global_rope_theta if block.is_global else config.local_rope_theta
         frequency_S = theta ** -(torch.arange(half, device=table.device) / half)
         query, key, _ = block.attention.qkv.weight.view(3, config.num_heads, 2 * half, config.hidden_size)

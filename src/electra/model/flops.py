@@ -47,8 +47,9 @@ class FlopCount:
         return {"generator": self.generator, "discriminator": self.discriminator}[network]
 
 
-def count(config: ModelConfig, length: int, mask_fraction: float = 0.15,
-          vocab_size: int = PAPER_VOCABULARY) -> FlopCount:
+def count(
+    config: ModelConfig, length: int, mask_fraction: float = 0.15, vocab_size: int = PAPER_VOCABULARY
+) -> FlopCount:
     """Count parameters, and the operations of our step on rows of `length` tokens.
 
     Matrix products only (element-wise work is left out, table look-ups are free), as they are carried out: a local
@@ -66,10 +67,14 @@ def count(config: ModelConfig, length: int, mask_fraction: float = 0.15,
     generator_flops = encoder_flops(small, length) + scored_share * _generator_head_flops(small)
     discriminator_flops = encoder_flops(main, length) + 2.0 * main.hidden_size * (main.hidden_size + 1)
     return FlopCount(
-        generator=NetworkCount(parameters=generator, forward_flops=generator_flops,
-                               training_flops=TRAINING_FACTOR * generator_flops),
-        discriminator=NetworkCount(parameters=discriminator, forward_flops=discriminator_flops,
-                                   training_flops=TRAINING_FACTOR * discriminator_flops),
+        generator=NetworkCount(
+            parameters=generator, forward_flops=generator_flops, training_flops=TRAINING_FACTOR * generator_flops
+        ),
+        discriminator=NetworkCount(
+            parameters=discriminator,
+            forward_flops=discriminator_flops,
+            training_flops=TRAINING_FACTOR * discriminator_flops,
+        ),
         parameters=total,
         shared_parameters=generator + discriminator - total,
         training_flops=TRAINING_FACTOR * (generator_flops + discriminator_flops),
@@ -135,7 +140,8 @@ def _generator_head_flops(config: EncoderConfig) -> float:
 def _with_vocabulary(config: ModelConfig, vocab_size: int) -> ModelConfig:
     main = config.discriminator
     return dataclasses.replace(
-        config, discriminator=dataclasses.replace(main, vocab_size=main.vocab_size or vocab_size))
+        config, discriminator=dataclasses.replace(main, vocab_size=main.vocab_size or vocab_size)
+    )
 
 
 def _network(*modules: torch.nn.Module) -> int:
@@ -151,8 +157,9 @@ OUTPUT_FRACTION = 0.15625
 """Share of the positions that its vocabulary head works on: 80 of 512, whatever share is masked."""
 
 
-def reference_total(config: ModelConfig, length: int, batch_size: int, num_steps: float,
-                    vocab_size: int = PAPER_VOCABULARY) -> float:
+def reference_total(
+    config: ModelConfig, length: int, batch_size: int, num_steps: float, vocab_size: int = PAPER_VOCABULARY
+) -> float:
     """Operations of a whole classic pre-training run by google-research/electra `flops_computation.py`.
 
     It counts more than `count` does: biases, dropout, norms, GELU and softmax, and table look-ups as products with
@@ -163,8 +170,12 @@ def reference_total(config: ModelConfig, length: int, batch_size: int, num_steps
     main, small = config.discriminator, config.generator_encoder()
     if main.blocks != "classic":
         raise UserError(f"blocks is {main.blocks!r}: the reference's formula is for classic blocks; leave it off")
-    forward = (_reference_encoder(main, length) + _reference_replaced_token_head(main)
-               + _reference_encoder(small, length) + OUTPUT_FRACTION * _reference_vocabulary_head(small))
+    forward = (
+        _reference_encoder(main, length)
+        + _reference_replaced_token_head(main)
+        + _reference_encoder(small, length)
+        + OUTPUT_FRACTION * _reference_vocabulary_head(small)
+    )
     return 2.0 * batch_size * num_steps * length * forward
 
 
@@ -176,7 +187,10 @@ def _reference_encoder(config: EncoderConfig, length: int) -> float:
         3 * (2 * D * D + D)  # queries, keys, values
         + 2 * (2 * D * length)  # scores, weighted mean of the values
         + (SOFTMAX + DROPOUT + 1) * length * heads  # on each score; 1 is the scaling
-        + 2 * D * D + D + DROPOUT * D + D  # output, bias, dropout, residual
+        + 2 * D * D
+        + D
+        + DROPOUT * D
+        + D  # output, bias, dropout, residual
         + LAYER_NORM  # so in the original: not times D, unlike the one below
     )
     feed_forward = (2 * D * F + F + ACTIVATION * F) + (2 * D * F + D + DROPOUT * D + D + LAYER_NORM * D)

@@ -104,14 +104,17 @@ class ClassificationHead(nn.Module):
         if pooling not in ("first", "mean"):
             raise UserError(f"pooling is {pooling!r}: choose one of first, mean")
         if config.blocks == "classic" and pooling == "mean":
-            raise UserError("pooling is 'mean': classic blocks become an ElectraForSequenceClassification, which reads "
-                            "[CLS]; choose 'first'")
+            raise UserError(
+                "pooling is 'mean': classic blocks become an ElectraForSequenceClassification, which reads "
+                "[CLS]; choose 'first'"
+            )
         self.config, self.num_labels, self.pooling, self.dropout = config, num_labels, pooling, dropout
         self.dense = _hidden_layer(config, config.hidden_size)
         self.norm = bias_free_norm(config) if config.blocks == "modern" else None
         self.classifier = nn.Linear(config.hidden_size, num_labels)
-        truncated_normal_(self.classifier.weight,
-                          config.hidden_size**-0.5 if config.blocks == "modern" else config.initializer_range)
+        truncated_normal_(
+            self.classifier.weight, config.hidden_size**-0.5 if config.blocks == "modern" else config.initializer_range
+        )
         nn.init.zeros_(self.classifier.bias)
 
     def pool(self, hidden_BLD: Tensor, attention_mask_BL: Tensor | None = None) -> Tensor:

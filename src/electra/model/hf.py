@@ -28,29 +28,30 @@ from electra.config import EncoderConfig
 from electra.errors import UserError
 from electra.model.encoder import Encoder
 from electra.model.heads import ClassificationHead, GeneratorHead, Pooling, ReplacedTokenHead
+from electra.model.hf_names import (
+    CLASSIFICATION,
+    GENERATOR,
+    POOLING,
+    PREFIX,
+    REPLACED_TOKEN,
+    encoder_from_hf,
+    encoder_names,
+    encoder_to_hf,
+    head_names,
+    head_to_hf,
+)
 from electra.model.pair import Pair
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
-                   "vocab.json", "merges.txt", "spiece.model")
-
-_PREFIX = {"classic": "electra.", "modern": "model."}
-
-_POOLING: dict[Pooling, str] = {"first": "cls", "mean": "mean"}
-
-# Our names of a head's weights -> theirs, per kind of blocks. Biases and norms that a kind lacks are skipped.
-_REPLACED_TOKEN = {
-    "classic": {"dense": "discriminator_predictions.dense", "classifier": "discriminator_predictions.dense_prediction"},
-    "modern": {"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"},
-}
-_GENERATOR = {
-    "classic": {"dense": "generator_predictions.dense", "norm": "generator_predictions.LayerNorm",
-                "bias": "generator_lm_head.bias"},
-    "modern": {"dense": "head.dense", "norm": "head.norm", "bias": "decoder.bias"},
-}
-_CLASSIFICATION = {
-    "classic": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
-    "modern": {"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"},
-}
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,24 +87,27 @@ def export_generator(pair: Pair, out_dir: Path, tokenizer_dir: Path | None = Non
     save_generator(pair.generator, pair.generator_head, out_dir, tokenizer_dir)
 
 
-def save_discriminator(encoder: Encoder, head: ReplacedTokenHead, out_dir: Path, tokenizer_dir: Path | None = None) -> None:
+def save_discriminator(
+    encoder: Encoder, head: ReplacedTokenHead, out_dir: Path, tokenizer_dir: Path | None = None
+) -> None:
     """As `export_discriminator`, from the encoder and its head."""
     if encoder.config.blocks == "classic":
         architecture, settings = "ElectraForPreTraining", {}
     else:
         architecture = "ModernBertForTokenClassification"
         settings = {"id2label": {0: "replaced"}, "label2id": {"replaced": 0}}
-    _write(encoder, _head_to_hf(head, _REPLACED_TOKEN), architecture, settings, out_dir, tokenizer_dir)
+    _write(encoder, head_to_hf(head, REPLACED_TOKEN), architecture, settings, out_dir, tokenizer_dir)
 
 
 def save_generator(encoder: Encoder, head: GeneratorHead, out_dir: Path, tokenizer_dir: Path | None = None) -> None:
     """As `export_generator`, from the encoder and its head."""
     architecture = "ElectraForMaskedLM" if encoder.config.blocks == "classic" else "ModernBertForMaskedLM"
-    _write(encoder, _head_to_hf(head, _GENERATOR), architecture, {}, out_dir, tokenizer_dir)
+    _write(encoder, head_to_hf(head, GENERATOR), architecture, {}, out_dir, tokenizer_dir)
 
 
-def save_sequence_classifier(encoder: Encoder, head: ClassificationHead, labels: Sequence[str], out_dir: Path,
-                             tokenizer_dir: Path | None = None) -> None:
+def save_sequence_classifier(
+    encoder: Encoder, head: ClassificationHead, labels: Sequence[str], out_dir: Path, tokenizer_dir: Path | None = None
+) -> None:
     """Write a fine-tuned classifier; `labels` are the names of its classes, in order of their logits."""
     if len(labels) != head.num_labels:
         raise UserError(f"{len(labels)} labels for {head.num_labels} classes: name each class once")
@@ -116,19 +120,25 @@ def save_sequence_classifier(encoder: Encoder, head: ClassificationHead, labels:
     architecture = "ElectraForSequenceClassification"
     if encoder.config.blocks == "modern":
         architecture = "ModernBertForSequenceClassification"
-        settings["classifier_pooling"] = _POOLING[head.pooling]
-    _write(encoder, _head_to_hf(head, _CLASSIFICATION), architecture, settings, out_dir, tokenizer_dir)
+        settings["classifier_pooling"] = POOLING[head.pooling]
+    _write(encoder, head_to_hf(head, CLASSIFICATION), architecture, settings, out_dir, tokenizer_dir)
 
 
-def _write(encoder: Encoder, head_state: dict[str, Tensor], architecture: str, settings: dict[str, Any], out_dir: Path,
-           tokenizer_dir: Path | None) -> None:
+def _write(
+    encoder: Encoder,
+    head_state: dict[str, Tensor],
+    architecture: str,
+    settings: dict[str, Any],
+    out_dir: Path,
+    tokenizer_dir: Path | None,
+) -> None:
     config = encoder.config
     ids: dict[str, int | None] = {"pad": 0 if config.blocks == "classic" else None, "cls": None, "sep": None}
     if tokenizer_dir is not None:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
         _check_vocabulary(len(tokenizer), config.vocab_size, tokenizer_dir)
         ids = {"pad": tokenizer.pad_token_id, "cls": tokenizer.cls_token_id, "sep": tokenizer.sep_token_id}
-    tensors = {_PREFIX[config.blocks] + name: tensor for name, tensor in _encoder_to_hf(encoder).items()} | head_state
+    tensors = {PREFIX[config.blocks] + name: tensor for name, tensor in encoder_to_hf(encoder).items()} | head_state
     tensors = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
     out_dir.mkdir(parents=True, exist_ok=True)
     if tokenizer_dir is not None:
@@ -173,8 +183,10 @@ def _hf_config(config: EncoderConfig, ids: dict[str, int | None], **settings: An
         attention_dropout=config.attention_dropout,
         norm_eps=config.layer_norm_epsilon,
         local_attention=config.local_attention,
-        layer_types=["sliding_attention" if index % config.global_attention_every else "full_attention"
-                     for index in range(config.num_layers)],
+        layer_types=[
+            "sliding_attention" if index % config.global_attention_every else "full_attention"
+            for index in range(config.num_layers)
+        ],
         rope_parameters={
             "full_attention": {"rope_type": "default", "rope_theta": config.global_rope_theta},
             "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
@@ -200,7 +212,7 @@ def load_discriminator(path: Path | str) -> tuple[Encoder, ReplacedTokenHead]:
     loaded = _load(Path(path), "discriminator")
     with torch.device("meta"):
         head = ReplacedTokenHead(loaded.config)
-    return loaded.encoder, _fill_head(head, _REPLACED_TOKEN, loaded, "discriminator")
+    return loaded.encoder, _fill_head(head, REPLACED_TOKEN, loaded, "discriminator")
 
 
 def load_generator(path: Path | str) -> tuple[Encoder, GeneratorHead]:
@@ -208,7 +220,7 @@ def load_generator(path: Path | str) -> tuple[Encoder, GeneratorHead]:
     loaded = _load(Path(path), "generator")
     with torch.device("meta"):
         head = GeneratorHead(loaded.config, loaded.encoder.embeddings.tokens)
-    return loaded.encoder, _fill_head(head, _GENERATOR, loaded, "generator")
+    return loaded.encoder, _fill_head(head, GENERATOR, loaded, "generator")
 
 
 def load_sequence_classifier(path: Path | str) -> tuple[Encoder, ClassificationHead, list[str]]:
@@ -219,7 +231,7 @@ def load_sequence_classifier(path: Path | str) -> tuple[Encoder, ClassificationH
     pooling: Pooling = "mean" if settings.get("classifier_pooling") == "mean" else "first"
     with torch.device("meta"):
         head = ClassificationHead(loaded.config, len(labels), pooling, float(settings.get("classifier_dropout") or 0.0))
-    return loaded.encoder, _fill_head(head, _CLASSIFICATION, loaded, "classifier"), labels
+    return loaded.encoder, _fill_head(head, CLASSIFICATION, loaded, "classifier"), labels
 
 
 def _load(path: Path, network: str) -> LoadedEncoder:
@@ -227,21 +239,27 @@ def _load(path: Path, network: str) -> LoadedEncoder:
     hf_config = _read_hf_config(path)
     config = _encoder_config(hf_config, path)
     tensors = _read_tensors(path)
-    prefix = _PREFIX[config.blocks]
+    prefix = PREFIX[config.blocks]
     if not any(name.startswith(prefix) for name in tensors):
         prefix = ""  # written by the bare model class
-    names = _encoder_names(config)
+    names = encoder_names(config)
     table = tensors.get(f"{prefix}{names['embeddings.tokens.weight']}")
     if table is not None and table.shape[0] != config.vocab_size:
-        raise UserError(f"{path}: config.json says {config.vocab_size} word pieces, the weights have {table.shape[0]}: "
-                        "the files are not of one model")
+        raise UserError(
+            f"{path}: config.json says {config.vocab_size} word pieces, the weights have {table.shape[0]}: "
+            "the files are not of one model"
+        )
     _check_vocabulary(_tokenizer_size(path), config.vocab_size, path)
     with torch.device("meta"):
         encoder = Encoder(config)
-    _fill(encoder, _encoder_from_hf(config, {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}), path)
+    _fill(
+        encoder, encoder_from_hf(config, {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}), path
+    )
     architectures = hf_config.architectures or []
     return LoadedEncoder(
-        encoder=encoder.eval(), config=config, path=path,
+        encoder=encoder.eval(),
+        config=config,
+        path=path,
         architecture=architectures[0] if architectures else type(hf_config).__name__.replace("Config", "Model"),
         head_state={name: tensor for name, tensor in tensors.items() if not prefix or not name.startswith(prefix)},
         hf_config={**hf_config.to_dict(), "id2label": hf_config.id2label},
@@ -268,7 +286,7 @@ def _read_hf_config(path: Path) -> ElectraConfig | ModernBertConfig:
         raise UserError(f"{path}/config.json: not valid JSON; the file is damaged") from None
     if kind not in classes:
         raise UserError(f"{path}: is a model of type {kind!r}; give an ELECTRA or a ModernBERT model")
-    return classes[kind].from_pretrained(path)
+    return classes[kind].from_pretrained(path)  # type: ignore[attr-defined]
 
 
 def _encoder_config(hf: ElectraConfig | ModernBertConfig, path: Path) -> EncoderConfig:
@@ -293,7 +311,8 @@ def _encoder_config(hf: ElectraConfig | ModernBertConfig, path: Path) -> Encoder
         require("position_embedding_type", "absolute")
         require("is_decoder", False)
         return EncoderConfig(
-            blocks="classic", **common,
+            blocks="classic",
+            **common,
             embedding_size=hf.embedding_size,
             type_vocab_size=hf.type_vocab_size,
             hidden_dropout=hf.hidden_dropout_prob,
@@ -313,7 +332,8 @@ def _encoder_config(hf: ElectraConfig | ModernBertConfig, path: Path) -> Encoder
     if any(parameters["rope_type"] != "default" for parameters in rope.values()):
         raise UserError(f"{path}: its rope_parameters are {rope}; only rope_type 'default' is supported")
     return EncoderConfig(
-        blocks="modern", **common,
+        blocks="modern",
+        **common,
         embedding_size=hf.hidden_size,
         hidden_dropout=hf.mlp_dropout,
         attention_dropout=hf.attention_dropout,
@@ -340,7 +360,9 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError as error:
         raise UserError(f"{path}: {Path(str(error.filename or index)).name} is missing; copy the whole model") from None
     except (SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise UserError(f"{path}: the weights cannot be read ({' '.join(str(error).split())}); copy them again") from None
+        raise UserError(
+            f"{path}: the weights cannot be read ({' '.join(str(error).split())}); copy them again"
+        ) from None
     raise UserError(f"{path}: holds no weights (model.safetensors); give the directory of a saved model")
 
 
@@ -357,83 +379,21 @@ def _tokenizer_size(path: Path) -> int:
 
 def _check_vocabulary(num_pieces: int, vocab_size: int | None, tokenizer_dir: Path) -> None:
     if vocab_size is None or num_pieces > vocab_size:
-        raise UserError(f"{tokenizer_dir}: the tokenizer has {num_pieces} word pieces, the model {vocab_size}: use the "
-                        "tokenizer that the model was trained with")
-
-
-# ---------------------------------------------------------------------------------------------------------------- names
-
-
-def _encoder_names(config: EncoderConfig) -> dict[str, str]:
-    """Our name of every encoder weight -> theirs, without their prefix. Where theirs are three, {} stands for each."""
-    if config.blocks == "classic":
-        modules = {"embeddings.tokens": "embeddings.word_embeddings", "embeddings.norm": "embeddings.LayerNorm",
-                   "embeddings.positions": "embeddings.position_embeddings",
-                   "embeddings.types": "embeddings.token_type_embeddings", "embeddings_project": "embeddings_project"}
-        layer, parts = "encoder.layer", {
-            "attention.qkv": "attention.self.{}", "attention.out": "attention.output.dense",
-            "attention_norm": "attention.output.LayerNorm", "feed_forward.up": "intermediate.dense",
-            "feed_forward.down": "output.dense", "feed_forward_norm": "output.LayerNorm"}
-    else:
-        modules = {"embeddings.tokens": "embeddings.tok_embeddings", "embeddings_norm": "embeddings.norm",
-                   "final_norm": "final_norm"}
-        layer, parts = "layers", {
-            "attention_norm": "attn_norm", "attention.qkv": "attn.Wqkv", "attention.out": "attn.Wo",
-            "feed_forward_norm": "mlp_norm", "feed_forward.up": "mlp.Wi", "feed_forward.down": "mlp.Wo"}
-    for index in range(config.num_layers):
-        modules |= {f"blocks.{index}.{ours}": f"{layer}.{index}.{theirs}" for ours, theirs in parts.items()}
-    with torch.device("meta"):
-        names = [name for name, _ in Encoder(config).named_parameters()]
-    return {name: f"{modules[module]}.{kind}" for name in names
-            for module, _, kind in [name.rpartition(".")] if module in modules}
-
-
-def _encoder_to_hf(encoder: Encoder) -> dict[str, Tensor]:
-    ours = dict(encoder.named_parameters())
-    tensors = {}
-    for name, theirs in _encoder_names(encoder.config).items():
-        if "{}" in theirs:
-            for part, tensor in zip(("query", "key", "value"), ours[name].chunk(3), strict=True):
-                tensors[theirs.format(part)] = tensor
-        else:
-            tensors[theirs] = ours[name]
-    if encoder.config.blocks == "modern" and encoder.embeddings_project is not None:
-        with torch.no_grad():
-            tensors["embeddings.tok_embeddings.weight"] = encoder.embeddings_project(encoder.embeddings.tokens.weight)
-    return tensors
-
-
-def _encoder_from_hf(config: EncoderConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Their encoder weights under our names; one that is missing is left out, for `_fill` to name."""
-    state = {}
-    for name, theirs in _encoder_names(config).items():
-        parts = [tensors.get(theirs.format(part)) for part in ("query", "key", "value")[: 3 if "{}" in theirs else 1]]
-        if all(part is not None for part in parts):
-            state[name] = torch.cat([part for part in parts if part is not None])
-    return state
-
-
-def _head_to_hf(head: nn.Module, names: dict[str, dict[str, str]]) -> dict[str, Tensor]:
-    return {theirs: dict(head.named_parameters())[ours] for ours, theirs in _head_names(head, names).items()}
-
-
-def _head_names(head: nn.Module, names: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Our name of every weight of a head -> theirs."""
-    modules = names[head.config.blocks]  # type: ignore[union-attr,index]
-    result = {}
-    for name, _ in head.named_parameters():
-        module, _, kind = name.rpartition(".")
-        result[name] = f"{modules[module]}.{kind}" if module else modules[name]
-    return result
+        raise UserError(
+            f"{tokenizer_dir}: the tokenizer has {num_pieces} word pieces, the model {vocab_size}: use the "
+            "tokenizer that the model was trained with"
+        )
 
 
 def _fill_head(head: Any, names: dict[str, dict[str, str]], loaded: LoadedEncoder, network: str) -> Any:
     """Give a head made on the meta device its weights; UserError if they are not there or of another head."""
     state = {}
-    for ours, theirs in _head_names(head, names).items():
+    for ours, theirs in head_names(head, names).items():
         tensor = loaded.head_state.get(theirs)
         if tensor is None or tensor.shape != head.get_parameter(ours).shape:
-            raise UserError(f"{loaded.path}: is a {loaded.architecture}, not a {network}; give the {network}'s directory")
+            raise UserError(
+                f"{loaded.path}: is a {loaded.architecture}, not a {network}; give the {network}'s directory"
+            )
         state[ours] = tensor
     _fill(head, state, loaded.path)
     return head.eval()
@@ -445,6 +405,8 @@ def _fill(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
         if name not in state:
             raise UserError(f"{path}: the weights lack {name}; the file is not whole or not of this architecture")
         if state[name].shape != parameter.shape:
-            raise UserError(f"{path}: {name} is {list(state[name].shape)}, config.json asks for {list(parameter.shape)}: "
-                            "the files are not of one model")
+            raise UserError(
+                f"{path}: {name} is {list(state[name].shape)}, config.json asks for {list(parameter.shape)}: "
+                "the files are not of one model"
+            )
     module.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)

@@ -1,6 +1,6 @@
 """Fused float32 kernels of the training step, each with a plain PyTorch form beside it.
 
-Shapes: B batch, L length, H heads, S head size, D hidden size, F feed-forward size, E embedding size, V vocabulary, K masked
+Shapes: D hidden size, F feed-forward size, E embedding size, V vocabulary, K masked
 positions, N any number of rows.
 
 On a CPU the work goes to `kernels.cpp` (see native.py). Without it the same functions run as plain torch operations with the
@@ -21,10 +21,6 @@ from electra.model.native import call, fused
 LOGITS_BYTES = 32 * 2**20
 """Size of the one buffer of vocabulary scores; more masked positions than fit are worked through in parts."""
 
-Rotary = tuple[Tensor, Tensor]
-"""Cosines and sines, float32 [L, S/2] each."""
-
-
 # -------------------------------------------------------------------------------------------------------------- dropout
 
 
@@ -35,6 +31,7 @@ def dropout_key() -> int:
 
 def dropout_factors(shape: tuple[int, ...], key: int, p: float) -> Tensor:
     """What dropout multiplies with, 0 or 1/(1-p), float32 of `shape`: a function of key, p and the element's index alone."""
+
     def multiply(x: Tensor, factor: int) -> Tensor:  # modulo 2^32, in 64 bits without overflow
         return ((x * (factor & 0xFFFF)) + ((x * (factor >> 16) & 0xFFFF) << 16)) & 0xFFFFFFFF
 
@@ -48,7 +45,8 @@ def dropout_factors(shape: tuple[int, ...], key: int, p: float) -> Tensor:
     return (kept.float() / (1.0 - p)).view(shape)
 
 
-def _drop(x: Tensor, p: float, key: int) -> Tensor:
+def drop(x: Tensor, p: float, key: int) -> Tensor:
+    """Dropout in plain operations, with the kernels' mask on the CPU."""
     if p == 0.0:
         return x
     return x * dropout_factors(x.shape, key, p) if x.device.type == "cpu" else F.dropout(x, p)
@@ -72,18 +70,40 @@ class _Dropout(torch.autograd.Function):
 
 def dropout(x: Tensor, p: float, key: int) -> Tensor:
     """Dropout of any shape; `key` comes from `dropout_key`."""
-    return _Dropout.apply(x, p, key) if p > 0.0 and fused(x) else _drop(x, p, key)
+    return _Dropout.apply(x, p, key) if p > 0.0 and fused(x) else drop(x, p, key)
 
 
 # --------------------------------------------------------------------------------------------------- products of matrices
 
 
-def _gemm(a: Tensor, b: Tensor, *, out: Tensor | None = None, bias: Tensor | None = None, sums: Tensor | None = None,
-          accumulate: bool = False) -> Tensor:
+def _gemm(
+    a: Tensor,
+    b: Tensor,
+    *,
+    out: Tensor | None = None,
+    bias: Tensor | None = None,
+    sums: Tensor | None = None,
+    accumulate: bool = False,
+) -> Tensor:
     """a [M, N] times b [N, P], plus bias [P]; `sums` receives the sums of a's rows (only for a transposed a)."""
     out = torch.empty(a.shape[0], b.shape[1]) if out is None else out
-    call("gemm", a.shape[0], b.shape[1], a.shape[1], a, a.stride(0), a.stride(1), b, b.stride(0), b.stride(1), out,
-          out.stride(0), int(accumulate), bias, sums)
+    call(
+        "gemm",
+        a.shape[0],
+        b.shape[1],
+        a.shape[1],
+        a,
+        a.stride(0),
+        a.stride(1),
+        b,
+        b.stride(0),
+        b.stride(1),
+        out,
+        out.stride(0),
+        int(accumulate),
+        bias,
+        sums,
+    )
     return out
 
 
@@ -120,8 +140,17 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 class _FeedForward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor | None, down: Tensor, down_bias: Tensor | None, gated: bool,
-                p: float, key: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        up: Tensor,
+        up_bias: Tensor | None,
+        down: Tensor,
+        down_bias: Tensor | None,
+        gated: bool,
+        p: float,
+        key: int,
+    ) -> Tensor:
         rows = _rows(x)
         inner = _gemm(rows, up.t(), bias=up_bias)
         active = torch.empty(len(rows), down.shape[1])
@@ -150,8 +179,17 @@ class _FeedForward(torch.autograd.Function):
         return _gemm(dinner, up).view(shape), dup, dup_bias, ddown, ddown_bias, None, None, None
 
 
-def feed_forward(x: Tensor, up: Tensor, up_bias: Tensor | None, down: Tensor, down_bias: Tensor | None, *, gated: bool = False,
-                 p: float = 0.0, key: int = 0) -> Tensor:
+def feed_forward(
+    x: Tensor,
+    up: Tensor,
+    up_bias: Tensor | None,
+    down: Tensor,
+    down_bias: Tensor | None,
+    *,
+    gated: bool = False,
+    p: float = 0.0,
+    key: int = 0,
+) -> Tensor:
     """down(gelu(up(x))) for x [..., D], up [F, D], down [D, F]. `gated`: up is [2F, D], the GELU of the first half times the
     second, then dropout `p` (only then) before down."""
     if fused(x, up, up_bias, down, down_bias):
@@ -159,7 +197,7 @@ def feed_forward(x: Tensor, up: Tensor, up_bias: Tensor | None, down: Tensor, do
     inner = F.linear(x, up, up_bias)
     if gated:
         value, gate = inner.chunk(2, dim=-1)
-        return F.linear(_drop(F.gelu(value) * gate, p, key), down, down_bias)
+        return F.linear(drop(F.gelu(value) * gate, p, key), down, down_bias)
     return F.linear(F.gelu(inner), down, down_bias)
 
 
@@ -191,13 +229,34 @@ def gelu(x: Tensor) -> Tensor:
 
 class _Norm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, epsilon: float, p: float,
-                key: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        residual: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        epsilon: float,
+        p: float,
+        key: int,
+    ) -> tuple[Tensor, Tensor]:
         shape, x = x.shape, _rows(x)
         residual = None if residual is None else _rows(residual)
         total = x if residual is None and p == 0.0 else torch.empty(x.shape)
         y, statistics = torch.empty(x.shape), torch.empty(len(x), 2)
-        call("norm_forward", *x.shape, x, residual, weight, bias, epsilon, key, p, None if total is x else total, y, statistics)
+        call(
+            "norm_forward",
+            *x.shape,
+            x,
+            residual,
+            weight,
+            bias,
+            epsilon,
+            key,
+            p,
+            None if total is x else total,
+            y,
+            statistics,
+        )
         ctx.save_for_backward(total, statistics, weight)
         ctx.settings = residual is not None, bias is not None, p, key
         ctx.set_materialize_grads(False)
@@ -213,18 +272,32 @@ class _Norm(torch.autograd.Function):
         dtotal, dweight = torch.empty(total.shape), torch.empty_like(weight)
         dbias = torch.empty_like(weight) if has_bias else None
         dx = torch.empty(total.shape) if p > 0.0 else None
-        call("norm_backward", *total.shape, total, statistics, weight, _rows(dy), None if dsum is None else _rows(dsum), key, p,
-              dtotal, dx, dweight, dbias)
+        call(
+            "norm_backward",
+            *total.shape,
+            total,
+            statistics,
+            weight,
+            _rows(dy),
+            None if dsum is None else _rows(dsum),
+            key,
+            p,
+            dtotal,
+            dx,
+            dweight,
+            dbias,
+        )
         dx = (dtotal if dx is None else dx).view(shape)
         return dx, dtotal.view(shape) if has_residual else None, dweight, dbias, None, None, None
 
 
-def dropout_add_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float, p: float = 0.0,
-                     key: int = 0) -> tuple[Tensor, Tensor]:
+def dropout_add_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float, p: float = 0.0, key: int = 0
+) -> tuple[Tensor, Tensor]:
     """s = residual + dropout(x); returns (LayerNorm(s), s), both [..., D]. Post-norm blocks use the first, pre-norm both."""
     if fused(x, residual, weight, bias):
         return _Norm.apply(x, residual, weight, bias, epsilon, p, key)
-    total = residual + _drop(x, p, key)
+    total = residual + drop(x, p, key)
     return F.layer_norm(total, weight.shape, weight, bias, epsilon), total
 
 
@@ -235,112 +308,52 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -
     return F.layer_norm(x, weight.shape, weight, bias, epsilon)
 
 
-# ------------------------------------------------------------------------------------------------------------- attention
-
-
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor, mask: Tensor | None, rotary: Rotary | None, window: int, p: float, key: int) -> Tensor:
-        B, L, _, H, S = qkv.shape
-        qkv, mask = qkv.contiguous(), None if mask is None else mask.contiguous()
-        cosine, sine = rotary or (None, None)
-        context, log_sums = torch.empty(B, L, H * S), torch.empty(B, H, L)
-        call("attention_forward", B, L, H, S, qkv, mask, cosine, sine, window, key, p, context, log_sums)
-        ctx.save_for_backward(qkv, log_sums)
-        ctx.settings = mask, cosine, sine, window, key, p
-        return context
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dcontext: Tensor) -> tuple[Tensor | None, ...]:
-        qkv, log_sums = ctx.saved_tensors
-        B, L, _, H, S = qkv.shape
-        dqkv = torch.empty_like(qkv)
-        call("attention_backward", B, L, H, S, qkv, *ctx.settings, dcontext.contiguous(), log_sums, dqkv)
-        return dqkv, None, None, None, None, None
-
-
-def attention(qkv: Tensor, mask: Tensor | None = None, rotary: Rotary | None = None, window: int = 0, p: float = 0.0,
-              key: int = 0) -> Tensor:
-    """Softmax attention with dropout of the probabilities: qkv [B, L, 3, H, S] -> [B, L, H S].
-
-    `mask` bool [B, L] is true at the keys that may be seen, `rotary` turns queries and keys, `window` lets a token see that
-    many tokens to each side (0: all). A token that sees nothing gets zeros.
-    """
-    if fused(qkv) and (mask is None or mask.dtype == torch.bool):
-        return _Attention.apply(qkv, mask, rotary, window, p, key)
-    B, L, _, H, S = qkv.shape
-    q, k, v = qkv.permute(2, 0, 3, 1, 4)
-    if rotary is not None:
-        q, k = _rotate(q, rotary), _rotate(k, rotary)
-    seen = _seen(L, mask, window, qkv.device)
-    return _plain_attention(q, k, v, seen, p, key).transpose(1, 2).reshape(B, L, H * S)
-
-
-def attention_at(query: Tensor, key_value: Tensor, at: Tensor, mask: Tensor | None, rotary: Rotary | None, window: int,
-                 p: float) -> Tensor:
-    """The same for queries at some positions only: query [B, K, H, S] of the positions `at` [B, K], key_value
-    [B, L, 2, H, S] -> [B, K, H S]. In plain operations: with few queries the matrix products are nearly all of it."""
-    B, K, H, S = query.shape
-    L = key_value.shape[1]
-    q, (k, v) = query.transpose(1, 2), key_value.permute(2, 0, 3, 1, 4)
-    if rotary is not None:
-        q, k = _rotate(q, (rotary[0][at][:, None], rotary[1][at][:, None])), _rotate(k, rotary)
-    seen = _seen(L, mask, window, query.device, at)
-    return _plain_attention(q, k, v, seen, p, dropout_key() if p > 0.0 else 0).transpose(1, 2).reshape(B, K, H * S)
-
-
-def _seen(length: int, mask: Tensor | None, window: int, device: torch.device, at: Tensor | None = None) -> Tensor | None:
-    """Which keys each query may see, bool and broadcastable to [B, H, queries, L]; None for all."""
-    seen = None if mask is None else mask[:, None, None, :]
-    if window:
-        position = torch.arange(length, device=device)
-        queries = position if at is None else at
-        near = ((queries[..., None] - position).abs() <= window).unsqueeze(-3)
-        seen = near if seen is None else seen & near
-    return seen
-
-
-def _plain_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, p: float, key: int) -> Tensor:
-    """[B, H, queries, S]."""
-    if q.device.type != "cpu":
-        added = None if seen is None else torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -1e30)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=p)
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if seen is None:
-        probabilities = scores.softmax(dim=-1)
-    else:  # finite, so that a row that sees nothing has no NaN on its way to zero
-        probabilities = scores.masked_fill(~seen, -1e30).softmax(dim=-1) * seen
-    return _drop(probabilities, p, key) @ v
-
-
-def _rotate(x: Tensor, rotary: Rotary) -> Tensor:
-    """Rotary positions (Su et al. 2021): turn the pair (i, i + S/2) of each head by position times frequency i."""
-    cosine, sine = rotary
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1).to(x.dtype)
-
-
 # -------------------------------------------------------------------------------------------------------- vocabulary head
 
 
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, uniforms: Tensor, weights: Tensor,
-                with_gradient: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        table: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        uniforms: Tensor,
+        weights: Tensor,
+        with_gradient: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         K, V = len(targets), len(table)
         hidden = hidden.contiguous()
         parts = max(1, -(-K * V * 4 // LOGITS_BYTES))
         size = -(-K // parts)
         buffer = torch.empty(size, V)
-        losses, samples, likeliest = torch.empty(K), torch.empty(K, dtype=torch.int64), torch.empty(K, dtype=torch.int64)
+        losses, samples, likeliest = (
+            torch.empty(K),
+            torch.empty(K, dtype=torch.int64),
+            torch.empty(K, dtype=torch.int64),
+        )
         if with_gradient:
-            dhidden, dtable, dbias = torch.empty_like(hidden), torch.zeros(table.shape) if K == 0 else torch.empty(table.shape), torch.zeros(V)
+            dhidden, dtable, dbias = (
+                torch.empty_like(hidden),
+                torch.zeros(table.shape) if K == 0 else torch.empty(table.shape),
+                torch.zeros(V),
+            )
         for start in range(0, K, max(1, size)):
             part = slice(start, min(start + size, K))
             logits = _gemm(hidden[part], table.t(), bias=bias, out=buffer[: part.stop - part.start])
-            call("vocabulary_rows", len(logits), V, logits, targets[part], uniforms[part], weights[part] if with_gradient else None,
-                  losses[part], samples[part], likeliest[part])
+            call(
+                "vocabulary_rows",
+                len(logits),
+                V,
+                logits,
+                targets[part],
+                uniforms[part],
+                weights[part] if with_gradient else None,
+                losses[part],
+                samples[part],
+                likeliest[part],
+            )
             if with_gradient:
                 _gemm(logits, table, out=dhidden[part])
                 _gemm(logits.t(), hidden[part], out=dtable, sums=dbias, accumulate=start > 0)
@@ -359,13 +372,14 @@ class _VocabularyLoss(torch.autograd.Function):
         return *gradients, None, None, None, None
 
 
-def vocabulary_loss(hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, uniforms: Tensor,
-                    weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def vocabulary_loss(
+    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, uniforms: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The generator's loss and its samples from one pass over the vocabulary.
 
-    hidden [K, E], table [V, E], bias [V], targets int64 [K], uniforms float64 [K] in [0, 1), weights float32 [K]. Returns the sum
-    of weights times -log p(target) (which alone has a gradient), those losses [K], one token drawn from each softmax by inverse CDF
-    [K], and each row's likeliest token [K]. A token of probability zero is never drawn. The gradient is made in the forward
+    hidden [K, E], table [V, E], bias [V], targets int64 [K], uniforms float64 [K] in [0, 1), weights float32 [K]. Returns the
+    sum of weights times -log p(target) (which alone has a gradient), those losses [K], one token drawn from each softmax by
+    inverse CDF [K], and each row's likeliest token [K]. A token of probability zero is never drawn. The gradient is made in the forward
     pass, in the buffer of the scores, of which LOGITS_BYTES exist at a time.
     """
     with_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (hidden, table, bias))

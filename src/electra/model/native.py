@@ -92,7 +92,11 @@ def keep_memory() -> None:
     than the arithmetic on them. For the process that trains; does nothing elsewhere than on glibc."""
     try:
         libc = ctypes.CDLL("libc.so.6")
-        for option, value in ((-1, 2**31 - 1), (-3, 32 * 2**20), (-4, 0)):  # trim threshold, mmap threshold, number of mmaps
+        for option, value in (
+            (-1, 2**31 - 1),
+            (-3, 32 * 2**20),
+            (-4, 0),
+        ):  # trim threshold, mmap threshold, number of mmaps
             libc.mallopt(option, value)
     except (OSError, AttributeError):
         pass

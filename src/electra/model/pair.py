@@ -34,8 +34,9 @@ class Pair(nn.Module):
         else:
             shared: Embeddings | None = self.discriminator.embeddings if config.tying == "embeddings" else None
             self.generator = Encoder(config.generator_encoder(), shared)
-        self.generator_head = GeneratorHead(self.generator.config, self.generator.embeddings.tokens,
-                                            self.generator.embeddings_project)
+        self.generator_head = GeneratorHead(
+            self.generator.config, self.generator.embeddings.tokens, self.generator.embeddings_project
+        )
         self.discriminator_head = ReplacedTokenHead(self.discriminator.config)
 
 
@@ -55,8 +56,11 @@ def load_pair_state(pair: nn.Module, state: dict[str, Tensor]) -> None:
         raise UserError(misfit.format(f"{name} is only in the " + ("model" if name in parameters else "saved weights")))
     for name, parameter in parameters.items():
         if parameter.shape != state[name].shape:
-            raise UserError(misfit.format(f"{name} is {list(state[name].shape)} in the saved weights and "
-                                          f"{list(parameter.shape)} in the model"))
+            raise UserError(
+                misfit.format(
+                    f"{name} is {list(state[name].shape)} in the saved weights and {list(parameter.shape)} in the model"
+                )
+            )
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(state[name])
@@ -66,7 +70,8 @@ def resize_vocabulary(pair: Pair, vocab_size: int) -> None:
     """Give both networks another number of word pieces: rows stay by id, new ones are drawn as at the start."""
     kept = min(pair.discriminator.embeddings.tokens.num_embeddings, vocab_size)
     pair.config = dataclasses.replace(
-        pair.config, discriminator=dataclasses.replace(pair.config.discriminator, vocab_size=vocab_size))
+        pair.config, discriminator=dataclasses.replace(pair.config.discriminator, vocab_size=vocab_size)
+    )
     tables = [pair.discriminator.embeddings.tokens, pair.generator.embeddings.tokens]
     for tokens in tables[:1] if tables[0] is tables[1] else tables:
         old_VE = tokens.weight.detach()

@@ -6,7 +6,7 @@ Shapes: B batch, L length, K masked positions of the whole batch.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class Corrupted:
 
     def to(self, device: torch.device) -> Corrupted:
         """The same on another device, copied without waiting."""
-        moved = {
+        moved: dict[str, Any] = {
             field.name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
             for field in dataclasses.fields(self)
             for value in [getattr(self, field.name)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from electra.config import ObjectiveConfig
 from electra.data.loader import Batch
@@ -39,7 +38,9 @@ def _row_keys(seed: int, stream: int, epochs_B: NDArray, rows_B: NDArray) -> NDA
 
 def noise(seed: int, stream: int, epochs: NDArray, rows: NDArray, positions: NDArray) -> NDArray[np.uint64]:
     """64 random bits for each (epoch, row, position); the three arrays are broadcast together after hashing the rows."""
-    return _mix(_row_keys(seed, stream, epochs, rows) + (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN))
+    return _mix(
+        _row_keys(seed, stream, epochs, rows) + (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
+    )
 
 
 def uniforms(bits: NDArray[np.uint64]) -> NDArray[np.float64]:

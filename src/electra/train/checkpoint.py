@@ -108,7 +108,9 @@ def write_directory(directory: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         if not isinstance(error, OSError) and "No space left" not in str(error):  # safetensors and torch wrap OSError
             raise
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else " ".join(str(error).split())
+        reason = (
+            os.strerror(error.errno) if isinstance(error, OSError) and error.errno else " ".join(str(error).split())
+        )
         raise UserError(
             f"{directory}: cannot be written ({reason}); free some space or choose another directory, "
             f"what was saved before is intact"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from electra.config import PretrainConfig, load_config
+from electra.config import PretrainConfig
+from electra.config_files import load_config
 from electra.errors import UserError
 from electra.model.hf import export_discriminator, export_generator
 from electra.model.pair import Pair, load_pair_state

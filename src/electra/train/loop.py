@@ -68,7 +68,9 @@ def _train(run: Run, quiet: bool) -> None:
             counts = _global_counts(parts)
             factor = learning_rate_factor(config.optimizer, state.step, progress)
 
-            outputs = _accumulate_gradients(run, pair, objective, parts, counts, progress, (seed, DROPOUT, state.step, rank))
+            outputs = _accumulate_gradients(
+                run, pair, objective, parts, counts, progress, (seed, DROPOUT, state.step, rank)
+            )
             distributed.sum_tensors([p.grad for p in optimizer.parameters if p.grad is not None])
             gradient_norm = clip_gradients(optimizer.parameters, config.optimizer.clip_norm)
             optimizer.step(factor)

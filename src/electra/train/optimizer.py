@@ -154,7 +154,7 @@ class _Muon:
         torch._foreach_lerp_(self.momenta, gradients, 1.0 - self.momentum)
         torch._foreach_lerp_(gradients, self.momenta, self.momentum)  # Nesterov; the gradient is spent after this
         if self.weight_decay:
-            torch._foreach_mul_(self.parameters, 1.0 - rate * self.weight_decay)
+            torch._foreach_mul_(list[Tensor](self.parameters), 1.0 - rate * self.weight_decay)
         for (rows, columns), indices in self.by_shape.items():
             stacked = torch.cat([gradients[i].view(-1, rows, columns) for i in indices])
             update = orthogonalise(stacked) * max(1.0, rows / columns) ** 0.5

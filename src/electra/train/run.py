@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from electra.config import PretrainConfig, TrainConfig, load_config, save_config, to_dict
+from electra.config import PretrainConfig, TrainConfig
+from electra.config_files import load_config, save_config, to_dict
 from electra.data.shards import TokenStore
 from electra.errors import UserError
 from electra.model.pair import Pair

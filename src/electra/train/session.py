@@ -77,7 +77,9 @@ class Session:
         """Share of the budget used, 0 to 1."""
         return self.budget.progress(self.state)
 
-    def after_step(self, outputs: list[StepOutput], gradient_norm: torch.Tensor, rate: float, loader: BatchLoader) -> None:
+    def after_step(
+        self, outputs: list[StepOutput], gradient_norm: torch.Tensor, rate: float, loader: BatchLoader
+    ) -> None:
         """Take a step into account; log, evaluate and save what is due. Raises KeyboardInterrupt once saved after Ctrl-C."""
         settings, state = self.run.config.train, self.state
         for output in outputs:
@@ -118,7 +120,9 @@ class Session:
         if self.log is not None:
             self.log.write("train", state.step, values)
         self.display.show(self.progress, state.step, self._seconds_left(), values)
-        broken = [name for name in ("generator_loss", "discriminator_loss") if values.get(name, 0.0) != values.get(name, 0.0)]
+        broken = [
+            name for name in ("generator_loss", "discriminator_loss") if values.get(name, 0.0) != values.get(name, 0.0)
+        ]
         if broken:
             raise UserError(
                 f"{broken[0]} is not a number at step {state.step}: the rate is probably too high; lower "

@@ -58,7 +58,9 @@ def _embed_by_cooccurrence(pair: Pair, tokens: NDArray[np.int64], special: list[
         vectors_VE[known_V] *= (deviation * width**0.5 / norms_V[known_V])[:, None]
         start_VE = torch.from_numpy(vectors_VE).to(table)
         common_E = table.detach().mean(0).sign() * deviation if embeddings.has_common_direction else torch.zeros(width)
-        if embeddings.has_common_direction:  # neighbour heads answer to this direction: keep it the same for every token
+        if (
+            embeddings.has_common_direction
+        ):  # neighbour heads answer to this direction: keep it the same for every token
             start_VE -= (start_VE @ common_E)[:, None] * common_E / common_E.square().sum()
         known = torch.from_numpy(known_V)
         table.data[known] = start_VE[known] + common_E
