@@ -14,9 +14,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "electra"
 
 # Each part and the parts that it may import (DESIGN.md, "Direction of imports").
-BASE = {"config", "errors"}
+BASE = {"config", "config_files", "errors"}
 ALLOWED = {
     "config": {"errors"},
+    "config_files": {"errors"},
     "errors": set(),
     "presets": BASE,
     "data": BASE,

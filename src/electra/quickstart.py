@@ -215,6 +215,9 @@ def finetune_all(console: Console, out: Path, plan: Plan, results: Results) -> N
             dev_file=out / "task" / "test.csv",
             out=out / "finetuned" / f"{start}-{size or 'all'}",
             num_epochs=plan.num_epochs if size is None else plan.few_labels_epochs,
+            batch_size=32 if size is None else 8,  # few labels: smaller batches, for a like number of steps
+            peak_learning_rate=1e-3,
+            layer_decay=0.9,
             max_train_examples=size,
             random_weights=start == "random",
             seeds=plan.num_seeds,

@@ -6,6 +6,7 @@ Shapes: B batch, L length.
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ from electra.train.metrics import Totals
 _ROWS_AT_ONCE = 64
 
 
-def heldout_scores(run_dir: Path, store_path: Path, *, max_rows: int = 4_000, seed: int = 0) -> dict[str, float]:
+def heldout_scores(run_dir: Path, store_path: Path, *, max_rows: int = 4_000, seed: int = 0) -> dict[str, float | None]:
     """Scores of a run on a held-out store of the same tokenizer.
 
     `generator_loss`, `generator_accuracy`, `discriminator_loss`, `discriminator_auc`, `_precision`, `_recall` at the
     generator's own replacements; `most_frequent_share`, the accuracy of always guessing the commonest token; and the keys
-    of `swapped_words`.
+    of `swapped_words`. None where a score is not defined (the precision of a discriminator that calls nothing replaced).
     """
     pair, config, store, objective = _open(run_dir, store_path)
     rows = make_rows(store, config.data.length, config.data.layout, config.train.seed)
@@ -51,7 +52,8 @@ def heldout_scores(run_dir: Path, store_path: Path, *, max_rows: int = 4_000, se
     counts[[store.special.cls, store.special.sep, store.special.pad, store.special.mask]] = 0
     scores["most_frequent_share"] = float(counts.max() / counts.sum())
     reference = TokenStore.open(config.data.store) if config.data.store is not None else store
-    return scores | swapped_words(pair, store, reference, seed=seed)
+    scores |= swapped_words(pair, store, reference, seed=seed)
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
 def swapped_words(
