@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,12 +43,11 @@ class Batch:
 
     def split(self, size: int) -> list[Batch]:
         """The same rows in batches of at most `size`."""
-        return [
-            Batch(
-                **{name: None if value is None else value[start : start + size] for name, value in vars(self).items()}
-            )
-            for start in range(0, len(self), size)
-        ]
+        parts = []
+        for start in range(0, len(self), size):
+            rows: dict[str, Any] = {n: None if v is None else v[start : start + size] for n, v in vars(self).items()}
+            parts.append(Batch(**rows))
+        return parts
 
 
 @dataclasses.dataclass(frozen=True)

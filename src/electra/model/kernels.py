@@ -377,10 +377,10 @@ def vocabulary_loss(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The generator's loss and its samples from one pass over the vocabulary.
 
-    hidden [K, E], table [V, E], bias [V], targets int64 [K], uniforms float64 [K] in [0, 1), weights float32 [K]. Returns the
-    sum of weights times -log p(target) (which alone has a gradient), those losses [K], one token drawn from each softmax by
-    inverse CDF [K], and each row's likeliest token [K]. A token of probability zero is never drawn. The gradient is made in the forward
-    pass, in the buffer of the scores, of which LOGITS_BYTES exist at a time.
+    hidden [K, E], table [V, E], bias [V], targets int64 [K], uniforms [K] in [0, 1), weights float32 [K]. Returns the sum of
+    weights times -log p(target) (which alone has a gradient), those losses [K], one token drawn from each softmax by inverse
+    CDF [K], and each row's likeliest token [K]. A token of probability zero is never drawn. The gradient is made in the
+    forward pass, in the buffer of the scores, of which LOGITS_BYTES exist at a time.
     """
     with_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (hidden, table, bias))
     return _VocabularyLoss.apply(

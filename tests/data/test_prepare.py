@@ -1,0 +1,224 @@
+"""From files of every kind to a store that holds all of the text; and what cannot be prepared is said in one line."""
+
+import builtins
+import errno
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import zstandard
+from transformers import AutoTokenizer
+
+from electra.data import text as text_module
+from electra.data.prepare import prepare
+from electra.data.shards import StoreWriter, TokenStore
+from electra.data.text import ReadOptions, find_sources, read_pieces
+from electra.data.tokenizer import load_tokenizer, special_ids, train_tokenizer
+from electra.errors import UserError
+
+DOCUMENTS = [["The chef cooked.", "It was good."], ["Another one."]]
+
+
+def documents_of(path, **options):
+    found = []
+    for source in find_sources([path]):
+        for piece in read_pieces(source, ReadOptions(**options)):
+            if piece.starts_document:
+                found.append([])
+            if piece.starts_line:
+                found[-1].append("")
+            found[-1][-1] += piece.text
+    return found
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 1 << 20])
+def test_text_files_with_any_line_end_and_chunk_border(tmp_path, monkeypatch, end, chunk):
+    monkeypatch.setattr(text_module, "_CHUNK", chunk)
+    path = tmp_path / "a.txt"
+    text = "\ufeff\nThe chef cooked.\nIt was good.\n\n\n  \nAnother öne €.\n"
+    path.write_bytes(text.replace("\n", end).encode("utf-8"))
+    assert documents_of(path) == [["The chef cooked.", "It was good."], ["Another öne €."]]
+    assert len(documents_of(path, one_document_per_line=True)) == 3
+
+
+def write(path, records):
+    texts = ["\n".join(lines) for lines in records]
+    if path.name.startswith("t.parquet"):
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path)
+        return
+    kind = path.name.split(".")[1]
+    if kind == "txt":
+        content = "\n\n".join(texts)
+    elif kind == "jsonl":
+        content = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    else:
+        content = "id,text\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(texts))
+    opener = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstandard.open}.get(path.suffix, builtins.open)
+    with opener(path, "wb") as file:
+        file.write(content.encode())
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
+@pytest.mark.parametrize("packed", ["", ".gz", ".xz", ".zst"])
+def test_kinds_and_compressions(tmp_path, kind, packed):
+    path = tmp_path / f"t.{kind}{packed}"
+    write(path, DOCUMENTS)
+    assert documents_of(path) == DOCUMENTS
+
+
+def test_parquet_and_directories(tmp_path):
+    write(tmp_path / "t.parquet", DOCUMENTS)
+    write(tmp_path / "t.txt", DOCUMENTS)
+    (tmp_path / "readme.md").write_text("not text to train on")
+    assert documents_of(tmp_path) == DOCUMENTS * 2
+
+
+def test_a_hub_data_set_is_loaded_by_the_datasets_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "t.parquet", DOCUMENTS)
+    assert documents_of(f"hf:{tmp_path / 'data'}") == DOCUMENTS
+
+
+def test_a_line_of_any_length_is_kept_whole(tmp_path):
+    words = " ".join(f"word{i}" for i in range(40_000))
+    (tmp_path / "long.txt").write_text(words + "x" * 130_000)
+    (document,) = documents_of(tmp_path / "long.txt")
+    assert document == [words + "x" * 130_000]
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 5, 1 << 20])
+def test_bytes_that_are_not_utf8(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(text_module, "_CHUNK", chunk)
+    path = tmp_path / "bad.txt"
+    path.write_bytes("ab€".encode() + b"\xff" + b"cd\n")
+    with pytest.raises(UserError, match=r"bad\.txt: byte 5 is not UTF-8"):
+        documents_of(path)
+    assert documents_of(path, invalid_utf8="replace") == [["ab€\ufffdcd"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"id,body\n1,x\n", r"has no column 'text'; it has 'id', 'body'"),
+        ("a.jsonl", b'{"body": "x"}\n', r"has no column 'text'; it has 'body'"),
+        ("a.jsonl", b"{oops\n", "line 1 is not JSON"),
+        ("a.jsonl", b'{"text": 5}\n', "holds int, not text"),
+        ("a.csv", b'text\n"open\n', "not proper CSV"),
+        ("a.txt.gz", gzip.compress(b"hello " * 5000)[:60], "damaged or cut off"),
+        ("a.parquet", b"PAR1 not really", "damaged or cut off"),
+        ("a.txt", b"\n \n", "no text"),
+        ("a.docx", b"x", "unknown kind of file"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        prepare([tmp_path / name], tmp_path / "store", vocab_size=50, quiet=True)
+    assert not (tmp_path / "store").exists()
+    assert not list(tmp_path.glob(".store*"))
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(UserError, match=r"nowhere\.txt: no such file"):
+        prepare([tmp_path / "nowhere.txt"], tmp_path / "store", quiet=True)
+
+
+def test_the_store_holds_all_of_the_text(tmp_path, corpus_file, store):
+    opened = TokenStore.open(store)
+    opened.verify()
+    tokenizer = AutoTokenizer.from_pretrained(opened.tokenizer_dir)
+    expected = []
+    for document in corpus_file.read_text().strip().split("\n\n"):
+        for line in document.split("\n"):
+            expected += tokenizer(line, add_special_tokens=False)["input_ids"]
+        expected.append(tokenizer.sep_token_id)
+    assert opened.tokens.tolist() == expected
+    assert opened.tokens.dtype == np.uint16
+    assert len(opened.document_starts) == opened.manifest["documents"] == 200
+    assert len(opened.line_starts) == opened.manifest["lines"] == 2000
+    assert special_ids(tokenizer) == opened.special
+
+
+def test_a_literal_mask_in_the_text_is_text(tmp_path, store):
+    (tmp_path / "a.txt").write_text("the [MASK] and the [SEP] ate the soup")
+    prepare([tmp_path / "a.txt"], tmp_path / "s", vocab=store / "tokenizer", quiet=True)
+    opened = TokenStore.open(tmp_path / "s")
+    assert opened.special.mask not in opened.tokens
+    assert opened.tokens.tolist().count(opened.special.sep) == 1
+
+
+def test_case_and_accents_are_separate_choices():
+    texts = ["Über Éclair über éclair uber eclair UBER"] * 3
+    pieces = {}
+    for lowercase in (True, False):
+        for strip in (True, False):
+            tokenizer = train_tokenizer(texts, 90, lowercase=lowercase, strip_accents=strip)
+            pieces[lowercase, strip] = "".join(tokenizer.tokenize("Über")).replace("##", "")
+    assert pieces == {(True, True): "uber", (True, False): "über", (False, True): "Uber", (False, False): "Über"}
+
+
+def test_vocabularies_that_do_not_serve(tmp_path, corpus_file):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
+    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
+        prepare([corpus_file], tmp_path / "s", vocab=tmp_path / "vocab.txt", quiet=True)
+    with pytest.raises(UserError, match="no such vocabulary"):
+        load_tokenizer(tmp_path / "none.txt")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nchef\n")
+    assert load_tokenizer(tmp_path / "vocab.txt")("The chef")["input_ids"] == [2, 5, 6, 3]
+
+
+def test_what_is_there_already_is_kept(tmp_path, corpus_file, store):
+    before = TokenStore.open(store).fingerprint
+    with pytest.raises(UserError, match="holds a token store already"):
+        prepare([corpus_file], store, vocab=store / "tokenizer", quiet=True)
+    other = tmp_path / "vocab.txt"
+    other.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    with pytest.raises(UserError, match="made by another tokenizer"):
+        prepare([corpus_file], store, vocab=other, quiet=True)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("x")
+    with pytest.raises(UserError, match="no token store"):
+        prepare([corpus_file], tmp_path / "thesis", vocab_size=50, quiet=True)
+    assert TokenStore.open(store).fingerprint == before
+
+
+def test_torn_stores_are_refused(tmp_path, corpus_file):
+    prepare([corpus_file], tmp_path / "s", vocab_size=80, quiet=True)
+    tokens = tmp_path / "s" / "tokens.bin"
+    whole = tokens.read_bytes()
+    tokens.write_bytes(whole[:-2])
+    with pytest.raises(UserError, match=r"tokens\.bin has"):
+        TokenStore.open(tmp_path / "s")
+    tokens.write_bytes(b"\0\0" + whole[2:])
+    with pytest.raises(UserError, match=r"tokens\.bin is damaged"):
+        TokenStore.open(tmp_path / "s").verify()
+    (tmp_path / "s" / "manifest.json").unlink()
+    with pytest.raises(UserError, match="not a complete token store"):
+        TokenStore.open(tmp_path / "s")
+
+
+def test_a_full_disk_leaves_nothing_that_opens(tmp_path, corpus_file, monkeypatch):
+    def full(self, index, values):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(StoreWriter, "_write", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        prepare([corpus_file], tmp_path / "s", vocab_size=80, quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_held_out_documents_are_the_same_ones_and_in_one_store_only(tmp_path, corpus_file, store):
+    for name in ("a", "b"):
+        prepare([corpus_file], tmp_path / name, vocab=store / "tokenizer", heldout_share=0.2, quiet=True)
+    first, second = (TokenStore.open(tmp_path / f"{name}-heldout") for name in ("a", "b"))
+    assert first.tokens.tolist() == second.tokens.tolist()
+    assert 10 < first.manifest["documents"] < 120
+    whole = TokenStore.open(store).manifest
+    rest = TokenStore.open(tmp_path / "a").manifest
+    assert first.manifest["tokens"] + rest["tokens"] == whole["tokens"]
