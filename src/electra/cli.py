@@ -90,10 +90,6 @@ class Prepare:
     invalid_utf8: Literal["error", "replace"] = "error"
     """What to do with bytes that are not UTF-8."""
     heldout_share: float = 0.0
-    """Share of the documents that goes into a second store, OUT-heldout."""
-    overwrite: bool = False
-    """Replace the store that is there."""
-    heldout_share: float = 0.0
     """Share of the documents that goes into a second store, OUT-heldout, for the held-out loss."""
     overwrite: bool = False
     """Replace a token store that is there already."""

@@ -25,7 +25,7 @@ _FREE = {
     "train.eval_batches", "train.num_threads", "train.tensorboard", "train.device", "data.heldout", "data.store", "run_dir",
 }  # fmt: skip
 
-_CPU_MICRO_BATCH_TOKENS = 4096  # measured: benchmarks/step.md
+CPU_MICRO_BATCH_TOKENS = 2048  # keeps a layer of Small near the cache; benchmarks/step.py runs with it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _micro_batch_size(config: PretrainConfig, device: torch.device) -> int:
         return config.train.micro_batch_size
     if device.type != "cpu":
         return config.train.batch_size
-    return max(1, _CPU_MICRO_BATCH_TOKENS // config.data.length)
+    return max(1, CPU_MICRO_BATCH_TOKENS // config.data.length)
 
 
 def build_pair(run: Run) -> Pair:
