@@ -84,7 +84,9 @@ def our_step(batch_size: int) -> Callable[[], None]:
         ids = torch.randint(105, VOCABULARY, (batch_size, LENGTH))
         ids[:, 0], ids[:, -1] = special.cls, special.sep
         zeros = torch.zeros(batch_size, dtype=torch.long)
-        batch = Batch(input_ids=ids, attention_mask=None, token_type_ids=None, row_ids=torch.arange(batch_size), epochs=zeros)
+        batch = Batch(
+            input_ids=ids, attention_mask=None, token_type_ids=None, row_ids=torch.arange(batch_size), epochs=zeros
+        )
         parts = [objective.corrupt(part) for part in batch.split(rows_at_once)]
         masked, scored = (sum(getattr(p.counts, name) for p in parts) for name in ("num_masked", "num_scored"))
         for part in parts:
@@ -136,13 +138,16 @@ def main() -> None:
     import torch
 
     ratios = [
-        a["tokens_per_second"] / b["tokens_per_second"] for a, b in zip(found["ours"], found["transformers"], strict=True)
+        a["tokens_per_second"] / b["tokens_per_second"]
+        for a, b in zip(found["ours"], found["transformers"], strict=True)
     ]
     print(f"ELECTRA-Small, batch {options.batch_size} x {LENGTH}, float32, {options.threads} threads, {platform.machine()}, "
           f"{torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}")  # fmt: skip
     for side, results in found.items():
         speed = statistics.median(r["tokens_per_second"] for r in results)
-        print(f"{side:>13}: {speed:7.0f} tokens/s (median of {len(results)}), peak {max(r['peak_mib'] for r in results):,.0f} MiB")
+        print(
+            f"{side:>13}: {speed:7.0f} tokens/s (median of {len(results)}), peak {max(r['peak_mib'] for r in results):,.0f} MiB"
+        )
     print(f"ratio, pair by pair: {', '.join(f'{r:.2f}' for r in ratios)}; median {statistics.median(ratios):.2f}")
 
 

@@ -270,14 +270,13 @@ def cards(train: Records, heldout: Records) -> list[tuple[str, str]]:
 
 
 def downstream_rows(task: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row for each number of labels: mean and spread of both starts, and the difference of the means."""
+    """One row for each number of labels: `train_examples`, and mean and spread of each start that was run."""
     rows = []
     for size in sorted({run["train_examples"] for run in task.get("runs", [])}, reverse=True):
         by_start = {run["start"]: run["accuracies"] for run in task["runs"] if run["train_examples"] == size}
         row: dict[str, Any] = {"train_examples": size, "difference": None}
-        for start in ("pretrained", "random"):
-            row[start] = mean_and_spread(by_start[start]) if start in by_start else "not run"
-        if len(by_start) == 2:
+        row |= {start: mean_and_spread(accuracies) for start, accuracies in by_start.items()}
+        if {"pretrained", "random"} <= by_start.keys():
             row["difference"] = statistics.fmean(by_start["pretrained"]) - statistics.fmean(by_start["random"])
         rows.append(row)
     return rows

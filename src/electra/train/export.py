@@ -8,10 +8,12 @@ from safetensors.torch import load_file
 
 from electra.config import PretrainConfig
 from electra.config_files import load_config
+from electra.data.shards import TokenStore
 from electra.errors import UserError
 from electra.model.hf import export_discriminator, export_generator
 from electra.model.pair import Pair, load_pair_state
 from electra.train.checkpoint import newest_checkpoint, write_directory
+from electra.train.run import initial_pair
 
 
 def load_run(run_dir: Path) -> tuple[Pair, PretrainConfig]:
@@ -36,3 +38,11 @@ def export(run_dir: Path, out: Path) -> None:
     tokenizer = run_dir / "tokenizer"
     write_directory(out / "discriminator", lambda target: export_discriminator(pair, target, tokenizer))
     write_directory(out / "generator", lambda target: export_generator(pair, target, tokenizer))
+
+
+def export_start(run_dir: Path, out: Path) -> None:
+    """Write a run's discriminator as it was before the first step: what its start alone is worth."""
+    config = load_config(PretrainConfig, run_dir / "config.yaml")
+    assert config.data.store is not None
+    pair = initial_pair(config, TokenStore.open(config.data.store))
+    write_directory(out, lambda target: export_discriminator(pair, target, run_dir / "tokenizer"))

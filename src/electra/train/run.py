@@ -159,12 +159,18 @@ def _micro_batch_size(config: PretrainConfig, device: torch.device) -> int:
 
 
 def build_pair(run: Run) -> Pair:
-    """The two networks with their initial weights, which depend on the seed (and the store, if asked for)."""
-    seed_torch(run.config.train.seed, INITIALISATION)
-    pair = Pair(run.config.model)
-    if newest_checkpoint(run.config.run_dir) is None:
-        start_from_corpus(pair, run.store, run.config.train.seed)
-    return pair.to(run.device)
+    """The two networks, with their initial weights unless a checkpoint is about to replace them."""
+    resumes = newest_checkpoint(run.config.run_dir) is not None
+    return initial_pair(run.config, None if resumes else run.store).to(run.device)
+
+
+def initial_pair(config: PretrainConfig, store: TokenStore | None) -> Pair:
+    """The two networks before the first step; the weights depend on the seed, and on the store where the model asks for it."""
+    seed_torch(config.train.seed, INITIALISATION)
+    pair = Pair(config.model)
+    if store is not None:
+        start_from_corpus(pair, store, config.train.seed)
+    return pair
 
 
 @dataclasses.dataclass(frozen=True)
