@@ -5,6 +5,8 @@ import errno
 import gzip
 import json
 import lzma
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow
@@ -17,7 +19,7 @@ from electra.data import text as text_module
 from electra.data.prepare import prepare
 from electra.data.shards import StoreWriter, TokenStore
 from electra.data.text import ReadOptions, find_sources, read_pieces
-from electra.data.tokenizer import load_tokenizer, special_ids, train_tokenizer
+from electra.data.tokenizer import load_tokenizer, special_ids, tokenizer_hash, train_tokenizer
 from electra.errors import UserError
 
 DOCUMENTS = [["The chef cooked.", "It was good."], ["Another one."]]
@@ -110,7 +112,7 @@ def test_bytes_that_are_not_utf8(tmp_path, monkeypatch, chunk):
         ("a.jsonl", b"{oops\n", "line 1 is not JSON"),
         ("a.jsonl", b'{"text": 5}\n', "holds int, not text"),
         ("a.csv", b'text\n"open\n', "not proper CSV"),
-        ("a.txt.gz", gzip.compress(b"hello " * 5000)[:60], "damaged or cut off"),
+        ("a.txt.gz", gzip.compress(b"hello " * 5000, mtime=0)[:60], "damaged or cut off"),
         ("a.parquet", b"PAR1 not really", "damaged or cut off"),
         ("a.txt", b"\n \n", "no text"),
         ("a.docx", b"x", "unknown kind of file"),
@@ -222,3 +224,19 @@ def test_held_out_documents_are_the_same_ones_and_in_one_store_only(tmp_path, co
     whole = TokenStore.open(store).manifest
     rest = TokenStore.open(tmp_path / "a").manifest
     assert first.manifest["tokens"] + rest["tokens"] == whole["tokens"]
+
+
+def test_the_same_text_gives_the_same_vocabulary_in_another_process(tmp_path, corpus_file):
+    """The trainer of the library numbers pieces by a hash table that differs from process to process."""
+    program = (
+        "import sys; from electra.data.tokenizer import train_tokenizer, tokenizer_hash; "
+        "print(tokenizer_hash(train_tokenizer(open(sys.argv[1]).read().split('\\n'), 90)))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program, str(corpus_file)], capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    }
+    found.add(tokenizer_hash(train_tokenizer(corpus_file.read_text().split("\n"), 90)) + "\n")
+    assert len(found) == 1

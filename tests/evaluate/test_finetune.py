@@ -189,7 +189,7 @@ def test_a_run_is_scored_on_held_out_text(run_config, store):
     pretrain(run_config, quiet=True)
     scores = heldout_scores(run_config.run_dir, store)
     assert 0.0 <= scores["generator_accuracy"] <= 1.0
-    assert 0.3 < scores["swapped_word_auc"] < 0.7  # twelve steps teach nothing
+    assert 0.2 < scores["swapped_word_auc"] < 0.8  # twelve steps teach next to nothing; a few dozen words are few
     assert 0.0 < scores["most_frequent_share"] < 1.0
     tokens = corrupted_sentence(run_config.run_dir, store)["tokens"]
     assert any(token["replaced"] for token in tokens)

@@ -23,7 +23,7 @@ def test_tokens_that_occur_together_get_like_vectors():
     tokens = np.concatenate([draw.integers(5 + 10 * (turn % 2), 15 + 10 * (turn % 2), 256) for turn in range(60)])
     tokens[::20] = 3
     vectors = cooccurrence_vectors(tokens, 30, 8, special=[0, 1, 2, 3, 4], seed=0)
-    assert (vectors[[0, 1, 2, 3, 4, 25, 29]] == 0).all()
+    assert np.abs(vectors[[0, 1, 2, 3, 4, 25, 29]]).max() < 1e-12
     unit = vectors[5:25] / np.linalg.norm(vectors[5:25], axis=1, keepdims=True)
     cosine = unit @ unit.T
     same = np.zeros((20, 20), dtype=bool)

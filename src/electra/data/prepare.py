@@ -91,7 +91,7 @@ def prepare(
         _check_target(path, given, overwrite)
 
     started = time.perf_counter()
-    passes = 1 if given is not None else 2
+    passes = 1 if given is not None else 3  # characters, words, encoding
     progress = _progress(sum(source.size for source in sources) * passes, quiet)
     try:
         with progress, ExitStack() as stack:
@@ -103,10 +103,8 @@ def prepare(
             tokenizer = given
             if tokenizer is None:
                 progress.update(task, description="learning the vocabulary")
-                words = (piece.text for piece in _all_pieces(sources, options, advance))
-                tokenizer = train_tokenizer(
-                    _not_empty(words), vocab_size, lowercase=lowercase, strip_accents=strip_accents
-                )
+                texts = _Texts(sources, options, advance)
+                tokenizer = train_tokenizer(texts, vocab_size, lowercase=lowercase, strip_accents=strip_accents)
             progress.update(task, description="encoding")
             writer = stack.enter_context(StoreWriter(out, tokenizer))
             heldout = stack.enter_context(StoreWriter(heldout_path, tokenizer)) if heldout_path else None
@@ -166,13 +164,21 @@ def _all_pieces(sources: list[Source], options: ReadOptions, progress: Callable[
         yield from read_pieces(source, options, progress)
 
 
-def _not_empty(texts: Iterator[str]) -> Iterator[str]:
-    """The texts; refuses none at all, from which no vocabulary could be learned."""
-    first = next(texts, None)
-    if first is None:
-        raise UserError("the input holds no text; nothing was written")
-    yield first
-    yield from texts
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """The text of all sources, which can be gone through again; no text at all is refused."""
+
+    sources: list[Source]
+    options: ReadOptions
+    progress: Callable[[int], None]
+
+    def __iter__(self) -> Iterator[str]:
+        empty = True
+        for piece in _all_pieces(self.sources, self.options, self.progress):
+            empty = False
+            yield piece.text
+        if empty:
+            raise UserError("the input holds no text; nothing was written")
 
 
 def _encode(

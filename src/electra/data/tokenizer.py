@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from electra.errors import UserError
 
+_ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # BERT splits at these as at punctuation
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -30,7 +33,8 @@ def train_tokenizer(
 ) -> Any:
     """Learn a WordPiece vocabulary of at most `vocab_size` pieces, special tokens first. Returns a `BertTokenizer`.
 
-    `strip_accents` None means as BERT does: together with lower-casing. The same texts give the same vocabulary.
+    `texts` is gone through twice, so it must not be a generator. `strip_accents` None means as BERT does: together with
+    lower-casing. The same texts give the same vocabulary, ids and all.
     """
     import tokenizers
     from transformers import BertTokenizer
@@ -41,11 +45,33 @@ def train_tokenizer(
     model.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     # Every character that starts a word may also continue one, so a script with many characters needs room for both.
+    limit = vocab_size // 3
+    # The trainer numbers the pieces that continue a word in the order of a hash table that differs from process to
+    # process, and breaks ties between merges by number. Named beforehand they are numbered always the same.
     trainer = tokenizers.trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), limit_alphabet=vocab_size // 3, show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=[*SPECIAL_TOKENS, *_continuations(texts, model.normalizer, limit)],
+        limit_alphabet=limit,
+        show_progress=False,
     )
     model.train_from_iterator(texts, trainer)
     return BertTokenizer(vocab=model.get_vocab(), do_lower_case=lowercase, strip_accents=strip_accents)
+
+
+def _continuations(texts: Iterable[str], normalizer: Any, limit: int) -> list[str]:
+    """The pieces ##c of the `limit` commonest characters that can continue a word, in the order of the characters."""
+    raw: Counter[str] = Counter()
+    for text in texts:
+        raw.update(text)
+    counts: Counter[str] = Counter()
+    for character, count in raw.items():
+        normal = normalizer.normalize_str(character)
+        for part in normal.strip():
+            # Punctuation and Chinese characters (set off by spaces) are words of their own.
+            alone = normal != normal.strip() or unicodedata.category(part)[0] in "PZ" or part in _ASCII_SYMBOLS
+            if not alone and not part.isspace():
+                counts[part] += count
+    return [f"##{c}" for c in sorted(sorted(counts, key=lambda c: (-counts[c], c))[:limit])]
 
 
 def load_tokenizer(path: str | Path, *, lowercase: bool = True, strip_accents: bool | None = None) -> Any:

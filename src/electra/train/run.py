@@ -25,7 +25,7 @@ _FREE = {
     "train.eval_batches", "train.num_threads", "train.tensorboard", "train.device", "data.heldout", "data.store", "run_dir",
 }  # fmt: skip
 
-CPU_MICRO_BATCH_TOKENS = 2048  # keeps a layer of Small near the cache; benchmarks/step.py runs with it
+CPU_MICRO_BATCH_TOKENS = 4096  # keeps a layer of Small near the cache; benchmarks/step.py runs with it
 
 
 @dataclasses.dataclass(frozen=True)
