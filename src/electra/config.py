@@ -310,8 +310,6 @@ class TrainConfig:
     device: str = "auto"
     num_threads: int = 0
     """CPU threads of this process; 0 means all cores."""
-    compile: bool = False
-    """torch.compile the encoder blocks; pays on a GPU and in long runs."""
     tensorboard: bool = False
 
     def __post_init__(self) -> None:

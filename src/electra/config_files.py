@@ -94,7 +94,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
 
 def unknown_setting(name: str, known: list[str]) -> str:
     """One line for a setting that does not exist, with the nearest that does."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"unknown setting {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else "; see --help for the list")
 
 

@@ -42,3 +42,20 @@ def test_losses_are_the_kept_ones(run_config, objective, blocks, optimizer):
         for name in NAMES:
             assert line[name] == pytest.approx(expected[name], rel=2e-3, abs=2e-3), (line["step"], name)
     assert curve[-1]["generator_loss"] < curve[0]["generator_loss"]
+
+
+@pytest.mark.parametrize("blocks", ["classic", "modern"])
+def test_bfloat16_autocast_follows_float32(run_config, blocks):
+    """Emulated on most processors, so slow; but the path is the one of machines that have the units."""
+    curves = {}
+    for precision in ("float32", "bfloat16"):
+        config = dataclasses.replace(
+            run_config,
+            run_dir=run_config.run_dir / precision,
+            model=small_model(blocks, dropout=0.0),
+            train=dataclasses.replace(run_config.train, num_steps=20, log_every=10, precision=precision),
+        )
+        pretrain(config, quiet=True)
+        curves[precision] = [line["generator_loss"] for line in read_metrics(config.run_dir / "metrics.jsonl")]
+    assert curves["bfloat16"] == pytest.approx(curves["float32"], rel=0.02)
+    assert curves["bfloat16"] != curves["float32"]

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 from torch import Tensor
 
+from electra.errors import UserError
 from electra.objectives.base import StepOutput
 from electra.objectives.ranking import auc_from_histogram, precision_recall_from_histogram
 from electra.train import distributed
@@ -84,8 +85,12 @@ class MetricsLog:
         self.file = self.path.open("a", encoding="utf-8")
         self.writer = None
         if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise UserError(
+                    "train.tensorboard is set but TensorBoard is not installed: pip install 'electra-pretraining[tensorboard]'"
+                ) from None
             self.writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=resume_step + 1)
 
     def _read_lines(self) -> list[dict[str, Any]]:
