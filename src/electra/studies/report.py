@@ -100,7 +100,7 @@ PANELS = (
         "tokens_per_second",
         "Speed",
         "thousand tokens per second",
-        "Input tokens trained on in a second; it falls where the discriminator joins the generator. Dips are other programs on the machine.",
+        "Input tokens in a second; it falls where the discriminator joins. Dips are other programs on the machine.",
         scale=1e-3,
     ),
 )
