@@ -81,8 +81,8 @@ def test_spellings_that_are_part_of_the_interface():
 
 
 def test_underscores_and_equal_signs_are_fine():
-    settings = cli.parse("pretrain", ["--train.num_steps=5", "--data.layout=two-segment", "--train.compile"]).settings
-    assert (settings.train.num_steps, settings.data.layout, settings.train.compile) == (5, "two-segment", True)
+    settings = cli.parse("pretrain", ["--train.num_steps=5", "--data.layout=two-segment", "--train.tensorboard"]).settings
+    assert (settings.train.num_steps, settings.data.layout, settings.train.tensorboard) == (5, "two-segment", True)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -161,7 +161,7 @@ def test_the_way_to_the_first_answer_is_short():
         ("pretrain --objective.mask-fraction 2", "objective.mask_fraction is 2.0: it must be between 0 and 1"),
         ("pretrain --data.layout two", "--data.layout is 'two': choose one of dense, two-segment"),
         ("pretrain --preset tin", "--preset is 'tin': choose one of tiny, small"),
-        ("pretrain --train.compile yes", "yes: not understood"),
+        ("pretrain --train.tensorboard yes", "yes: not understood"),
         ("pretrain --train.num-steps", "--train.num-steps has no value"),
         ("pretrain --preset", "--preset has no value"),
         ("pretrain --config", "--config has no value"),
