@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from electra import cli
+from electra.cli import arguments, commands
 from electra.config import PretrainConfig
 from electra.config_files import load_config, save_config
 from electra.errors import UserError
@@ -52,7 +53,7 @@ def test_every_command_has_help(capsys, name):
     assert leaving.value.code in (0, None)
     out = capsys.readouterr().out
     assert out.startswith(f"usage: electra {name}")
-    for flag in cli.flags(cli.COMMANDS[name][0]):
+    for flag in arguments.flags(cli.COMMANDS[name][0]):
         assert flag in out
 
 
@@ -210,7 +211,7 @@ def test_what_a_command_raises_becomes_one_line(capsys, monkeypatch, error, code
     def fail(self):
         raise error
 
-    monkeypatch.setattr(cli.Report, "run", fail)
+    monkeypatch.setattr(commands.Report, "run", fail)
     assert said(capsys, "report", "run") == (code, "", f"{line}\n")
 
 
@@ -218,7 +219,7 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch):
     def fail(self):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli.Report, "run", fail)
+    monkeypatch.setattr(commands.Report, "run", fail)
     with pytest.raises(ZeroDivisionError):
         cli.main(["report", "run"])
 

@@ -1,29 +1,21 @@
-"""The `electra` command: reads the command line, calls the package, prints what came out. No logic of its own.
+"""The commands: each a dataclass of its arguments with a `run` that calls the package and prints what came out.
 
-Each command is a dataclass of its arguments with a `run`. Imports of torch wait until the arguments are known to be
-good, so that help and mistakes are answered at once.
+Imports of torch wait until the arguments are known to be good, so that help and mistakes are answered at once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
-import io
 import json
-import os
-import re
-import sys
-import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from electra import __version__
+from electra.cli.arguments import given
 from electra.config import FinetuneConfig, PretrainConfig
-from electra.config_files import load_config, unknown_setting
+from electra.config_files import load_config
 from electra.errors import UserError
 from electra.presets import PRESETS
 
@@ -43,6 +35,14 @@ Model = Annotated[tyro.conf.Positional[Path], positional("MODEL", "Run directory
 
 def show(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+BUDGETS = ("num_steps", "num_tokens", "num_flops", "num_minutes")
+
+
+def without_budget(settings: PretrainConfig) -> PretrainConfig:
+    train = dataclasses.replace(settings.train, num_steps=None, num_tokens=None, num_flops=None, num_minutes=None)
+    return dataclasses.replace(settings, train=train)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -247,152 +247,3 @@ COMMANDS: dict[str, tuple[type[Any], str]] = {
     "report": (Report, "run -> report.html"),
     "flops": (Flops, "parameters and compute of a preset"),
 }
-
-
-def overview() -> str:
-    lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
-    return "\n".join(
-        [
-            f"electra {__version__}: from raw text to a small, strong text encoder",
-            "",
-            "usage: electra COMMAND [options]      electra COMMAND --help lists the options",
-            "",
-            *lines,
-            "",
-            "On your own text:",
-            "  electra prepare my-text/ --out store --vocab-size 8192",
-            "  electra pretrain --preset tiny --data.store store --run-dir run --train.num-minutes 30",
-            '  electra detect run "one sentence to look at"',
-        ]
-    )
-
-
-# ------------------------------------------------------------------------------------------- from words to arguments
-
-BUDGETS = ("num_steps", "num_tokens", "num_flops", "num_minutes")
-
-
-def without_budget(settings: PretrainConfig) -> PretrainConfig:
-    train = dataclasses.replace(settings.train, num_steps=None, num_tokens=None, num_flops=None, num_minutes=None)
-    return dataclasses.replace(settings, train=train)
-
-
-def given(arguments: Sequence[str], flag: str) -> str | None:
-    """The value of a flag that has to be known before the others can be read."""
-    value = None
-    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
-        name, equals, rest = word.partition("=")
-        if name.replace("_", "-") == flag:
-            value = rest if equals else following
-    return value
-
-
-POSITIONAL = typing.get_args(tyro.conf.Positional[str])[1]  # tyro's marker
-
-
-def flags(command: type[Any], prefix: str = "--") -> list[str]:
-    """Every flag of a command, as it is typed."""
-    found = []
-    for name, hint in typing.get_type_hints(command, include_extras=True).items():
-        if POSITIONAL in getattr(hint, "__metadata__", ()):
-            continue
-        inner = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
-        dashed = name.replace("_", "-")
-        if dataclasses.is_dataclass(inner):
-            found += flags(typing.cast(type[Any], inner), prefix if hint is not inner else f"{prefix}{dashed}.")
-        else:
-            found.append(f"{prefix}{dashed}")
-            if hint is bool:
-                head, dot, last = f"{prefix}{dashed}".rpartition(".")
-                found.append(f"{head}{dot}no-{last}" if dot else f"--no-{dashed}")
-    return found
-
-
-def parse(name: str, arguments: Sequence[str]) -> Any:
-    """The command's dataclass, filled from the words after its name. Raises UserError in one line for any mistake."""
-    command = COMMANDS[name][0]
-    known = [*flags(command), "--help"]
-    for word in arguments:
-        flag = word.partition("=")[0].replace("_", "-")
-        if word == "--":
-            break
-        if flag.startswith("--") and flag not in known:
-            raise UserError(unknown_setting(word.partition("=")[0], known))
-    defaults = {"default": command.defaults(arguments)} if hasattr(command, "defaults") else {}
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(command, args=list(arguments), prog=f"electra {name}", **defaults)
-    except SystemExit as leaving:
-        if leaving.code in (0, None):
-            raise
-        raise UserError(f"{one_line(complaint.getvalue())}; see electra {name} --help") from None
-
-
-def one_line(box: str) -> str:
-    """What tyro says in a box (of ASCII where the terminal is not UTF-8), as one line."""
-    lines = [
-        re.sub(r"^[│|]|[│|]$", "", line.strip()).strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", box).split("\n")
-    ]
-    parts = re.split(r"[─-]{5,}|Got errors:", " ".join(lines[1:]))  # the first line is the title
-    text = next((words for part in parts if (words := " ".join(part.split()))), "not understood")
-    if bad := re.match(r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*)\]", text):
-        kind = {"INT": "a whole number", "FLOAT": "a number"}.get(bad[2].split("|")[-1], bad[2])
-        return f"{bad[1]} is {bad[3]}: it must be {kind}"
-    if bad := re.match(r"Error parsing (\S+): .*(int\(\)|float).*: ('.*')", text):
-        return f"{bad[1]} is {bad[3]}: it must be {'a whole number' if 'int' in bad[2] else 'a number'}"
-    if bad := re.match(r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*?),?\)", text):
-        return f"{bad[2]} is {bad[1]}: choose one of {bad[3].replace(chr(39), '')}"
-    if bad := re.match(r"Missing from .*?: (\S+)", text):
-        return f"{bad[1]} is missing: give it a value"
-    if bad := re.match(r"Missing value for argument '(\S+)'", text):
-        return f"{bad[1]} has no value: give it one"
-    if bad := re.match(r"Unrecognized options: (.*)", text):
-        return f"{bad[1]}: not understood; quote a text of several words"
-    return text.rstrip(".")
-
-
-# ---------------------------------------------------------------------------------------------------------- the way in
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 0, 2 for something the user can mend, 130 after Ctrl-C."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        if not words or words[0] in ("-h", "--help"):
-            print(overview())
-        elif words[0] == "--version":
-            print(__version__)
-        elif words[0] not in COMMANDS:
-            raise UserError(unknown_setting(words[0], list(COMMANDS)).replace("unknown setting", "unknown command"))
-        else:
-            parse(words[0], words[1:]).run()
-    except UserError as error:
-        return complain(str(error))
-    except KeyboardInterrupt:
-        print("electra: stopped; the same command goes on from what is saved", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # `electra ... | head` is no mistake
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        if error.errno not in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EACCES,
-            errno.ENOENT,
-            errno.EISDIR,
-            errno.ENOTDIR,
-            errno.EROFS,
-        ):
-            raise
-        return complain(f"{error.filename or 'file'}: {error.strerror}")
-    return 0
-
-
-def complain(message: str) -> int:
-    print(f"electra: error: {' '.join(message.split())}", file=sys.stderr)
-    return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,5 @@
+import sys
+
+from electra.cli import main
+
+sys.exit(main())
