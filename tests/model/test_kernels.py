@@ -204,3 +204,63 @@ def test_a_broken_compiler_is_a_warning_and_no_more(tmp_path):
     )
     assert result.stdout.strip() == "None"
     assert "plain torch operations" in result.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------- bfloat16
+
+
+def bfloat16_cases():
+    """name -> (function of the inputs, inputs); the dropout keys are fixed, so both precisions drop the same."""
+    x, residual, qkv = random(4, 9, 32), random(4, 9, 32), random(3, 17, 3, 2, 8)
+    weight, bias, up, down = random(24, 32), random(24), random(80, 32, scale=0.2), random(32, 40, scale=0.2)
+    scale, shift, mask = random(32), random(32), torch.rand(3, 17) > 0.2
+    table, table_bias, uniforms = random(50, 32, scale=0.3), random(50), torch.rand(36)
+    targets, weights = torch.randint(50, (36,)), torch.rand(36)
+    return {
+        "dropout": (lambda x: kernels.dropout(x, 0.3, KEY), [x]),
+        "linear": (kernels.linear, [x, weight, bias]),
+        "gelu": (kernels.gelu, [x]),
+        "gated": (lambda x, u, d: kernels.feed_forward(x, u, None, d, None, gated=True, p=0.2, key=KEY), [x, up, down]),
+        "norm": (lambda *a: kernels.dropout_add_norm(*a, 1e-6, 0.2, KEY)[0], [x, residual, scale, shift]),
+        "sum": (lambda *a: kernels.dropout_add_norm(*a, 1e-6, 0.2, KEY)[1], [x, residual, scale, shift]),
+        "attention": (lambda qkv: attend(qkv, mask, None, 5, 0.2, KEY), [qkv]),
+        "vocabulary": (
+            lambda h, t, b: kernels.vocabulary_loss(h.flatten(0, 1), t, b, targets, uniforms, weights)[0],
+            [x, table, table_bias],
+        ),
+    }
+
+
+@needs_compiler
+@pytest.mark.parametrize("units", [False, True])
+@pytest.mark.parametrize("name", list(bfloat16_cases()))
+def test_bfloat16_is_float32_rounded(name, units, monkeypatch):
+    """With and without the processor's own bfloat16 products: torch's, which are slow without the units but as right."""
+    monkeypatch.setattr(kernels, "has_bfloat16_units", lambda: units)
+    function, inputs = bfloat16_cases()[name]
+    exact = function(*inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = function(*inputs)
+    assert rounded.dtype == (torch.float32 if name == "vocabulary" else torch.bfloat16)
+    weights = torch.randn(exact.shape)
+    inputs = [t for t in inputs if name != "sum" or t.ndim == 3]  # the sum comes before the norm's weights
+    found = torch.autograd.grad((rounded.float() * weights).sum(), inputs)
+    wanted = torch.autograd.grad((exact * weights).sum(), inputs)
+    for a, b in zip([rounded, *found], [exact, *wanted], strict=True):
+        assert (a.float() - b).norm() < 0.01 * b.norm()
+        assert not torch.equal(a.float(), b)  # it did run in bfloat16
+    assert all(g.dtype == torch.float32 for g in found)
+
+
+@needs_compiler
+def test_bfloat16_weights_are_read_anew():
+    """Fused optimizers do not count their changes of a weight: a rounded copy must not outlive the forward pass."""
+    x, weight = torch.eye(4), torch.nn.Parameter(torch.eye(4))
+    optimizer = torch.optim.AdamW([weight], lr=0.5, fused=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        before = kernels.linear(x, weight)
+        before.sum().backward()
+        optimizer.step()
+        after = kernels.linear(x, weight)
+    assert not torch.equal(before, after)
+    torch.testing.assert_close(after.float(), weight.detach().t(), atol=0.01, rtol=0.01)

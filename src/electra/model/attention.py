@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from electra.model.kernels import drop, dropout_key
-from electra.model.native import call, fused
+from electra.model.native import activation, call, fused
 
 Rotary = tuple[Tensor, Tensor]
 """Cosines and sines, float32 [L, S/2] each."""
@@ -25,9 +25,9 @@ class _Attention(torch.autograd.Function):
         ctx: Any, qkv: Tensor, mask: Tensor | None, rotary: Rotary | None, window: int, p: float, key: int
     ) -> Tensor:
         B, L, _, H, S = qkv.shape
-        qkv, mask = qkv.contiguous(), None if mask is None else mask.contiguous()
+        mask = None if mask is None else mask.contiguous()
         cosine, sine = rotary or (None, None)
-        context, log_sums = torch.empty(B, L, H * S), torch.empty(B, H, L)
+        context, log_sums = torch.empty(B, L, H * S, dtype=qkv.dtype), torch.empty(B, H, L)
         call("attention_forward", B, L, H, S, qkv, mask, cosine, sine, window, key, p, context, log_sums)
         ctx.save_for_backward(qkv, log_sums)
         ctx.settings = mask, cosine, sine, window, key, p
@@ -52,7 +52,7 @@ def attend(
     many tokens to each side (0: all). A token that sees nothing gets zeros.
     """
     if fused(qkv) and (mask is None or mask.dtype == torch.bool):
-        return _Attention.apply(qkv, mask, rotary, window, p, key)
+        return _Attention.apply(activation(qkv), mask, rotary, window, p, key)
     B, L, _, H, S = qkv.shape
     q, k, v = qkv.permute(2, 0, 3, 1, 4)
     if rotary is not None:
@@ -66,6 +66,11 @@ def attend_at(
 ) -> Tensor:
     """The same for queries at some positions only: query [B, K, H, S] of the positions `at` [B, K], key_value
     [B, L, 2, H, S] -> [B, K, H S]. In plain operations: with few queries the matrix products are nearly all of it."""
+    if fused(query, key_value) and torch.is_autocast_enabled(
+        "cpu"
+    ):  # few queries: not worth a kernel, nor less precision
+        with torch.autocast("cpu", enabled=False):
+            return attend_at(query.float(), key_value.float(), at, mask, rotary, window, p).bfloat16()
     B, K, H, S = query.shape
     L = key_value.shape[1]
     q, (k, v) = query.transpose(1, 2), key_value.permute(2, 0, 3, 1, 4)

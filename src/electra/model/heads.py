@@ -61,7 +61,7 @@ class GeneratorHead(nn.Module):
         """Hidden states at the scored positions -> what the token table is multiplied with, [K, E]."""
         x_KE = norm(kernels.gelu(kernels.linear(hidden_KD, self.dense.weight, self.dense.bias)), self.norm)
         project = self._tied[1]
-        return x_KE if project is None else x_KE @ project.weight
+        return x_KE if project is None else kernels.linear(x_KE, project.weight.t())
 
     def logits(self, hidden_KD: Tensor) -> Tensor:
         """Hidden states [K, D] -> scores of the vocabulary [K, V]."""
@@ -89,7 +89,8 @@ class ReplacedTokenHead(nn.Module):
         x_BLD = kernels.gelu(kernels.linear(hidden_BLD, self.dense.weight, self.dense.bias))
         if self.norm is not None:
             x_BLD = norm(x_BLD, self.norm)
-        return self.classifier(x_BLD).squeeze(-1)
+        with torch.autocast(x_BLD.device.type, enabled=False):  # one number a token: no reason to round it
+            return self.classifier(x_BLD.to(self.classifier.weight.dtype)).squeeze(-1)
 
 
 class ClassificationHead(nn.Module):

@@ -1,10 +1,11 @@
-"""Fused float32 kernels of the training step, each with a plain PyTorch form beside it.
+"""Fused kernels of the training step, each with a plain PyTorch form beside it.
 
 Shapes: D hidden size, F feed-forward size, E embedding size, V vocabulary, K masked
 positions, N any number of rows.
 
-On a CPU the work goes to `kernels.cpp` (see native.py). Without it the same functions run as plain torch operations with the
-same dropout masks; on other devices, in other dtypes and under autocast they run as torch's own operations.
+On a CPU the work goes to `cpu/kernels.cpp` (see native.py), in float32 or, under autocast, with activations in bfloat16 (weights
+stay float32 and are rounded once a forward pass; sums are float32). Without a compiler the same functions run as plain torch
+operations with the same dropout masks; on other devices they run as torch's own operations.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra.model.native import call, fused
+from electra.model.native import activation, call, fused, has_bfloat16_units
 
 LOGITS_BYTES = 32 * 2**20
 """Size of the one buffer of vocabulary scores; more masked positions than fit are worked through in parts."""
@@ -56,24 +57,53 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float, key: int) -> Tensor:
         ctx.p, ctx.key = p, key
-        x, y = x.contiguous(), torch.empty(x.shape)
+        y = torch.empty_like(x)
         call("dropout", x.numel(), x, y, key, p)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        dy, dx = dy.contiguous(), torch.empty(dy.shape)
+        dy = dy.contiguous()
+        dx = torch.empty_like(dy)
         call("dropout", dy.numel(), dy, dx, ctx.key, ctx.p)
         return dx, None, None
 
 
 def dropout(x: Tensor, p: float, key: int) -> Tensor:
     """Dropout of any shape; `key` comes from `dropout_key`."""
-    return _Dropout.apply(x, p, key) if p > 0.0 and fused(x) else drop(x, p, key)
+    return _Dropout.apply(activation(x), p, key) if p > 0.0 and fused(x) else drop(x, p, key)
 
 
 # --------------------------------------------------------------------------------------------------- products of matrices
+
+
+def _product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    """a [M, N] times b [N, P], both of one type, plus bias [P] in float32."""
+    if a.dtype == torch.float32:
+        return _gemm(a, b, bias=bias, out=out)
+    if has_bfloat16_units():
+        made = torch.mm(a, b, out=out) if bias is None else torch.addmm(bias.to(a.dtype), a, b, out=out)
+    else:  # what the units do, on float32 hardware: exact products, float32 sums, one rounding at the end
+        made = _gemm(a.float(), b.float(), bias=bias)
+        made = made.to(a.dtype) if out is None else out.copy_(made)
+    return made
+
+
+def _weight_gradient(
+    dy: Tensor, x: Tensor, sums: Tensor | None, out: Tensor | None = None, accumulate: bool = False
+) -> Tensor:
+    """dy [M, N] transposed times x [M, P], in float32; `sums` [N] receives dy's sums over M. `accumulate`: both are added."""
+    if dy.dtype == torch.float32:
+        return _gemm(dy.t(), x, sums=sums, out=out, accumulate=accumulate)
+    if not has_bfloat16_units():
+        return _gemm(dy.float().t(), x.float(), sums=sums, out=out, accumulate=accumulate)
+    made, total = torch.mm(dy.t(), x), None if sums is None else dy.sum(0, dtype=torch.float32)
+    if sums is not None and total is not None:
+        sums.add_(total) if accumulate else sums.copy_(total)
+    if out is None:
+        return made.float()
+    return out.add_(made) if accumulate else out.copy_(made)
 
 
 def _gemm(
@@ -85,31 +115,16 @@ def _gemm(
     sums: Tensor | None = None,
     accumulate: bool = False,
 ) -> Tensor:
-    """a [M, N] times b [N, P], plus bias [P]; `sums` receives the sums of a's rows (only for a transposed a)."""
+    """float32: a [M, N] times b [N, P], plus bias [P]; `sums` receives the sums of a's rows (only for a transposed a)."""
     out = torch.empty(a.shape[0], b.shape[1]) if out is None else out
-    call(
-        "gemm",
-        a.shape[0],
-        b.shape[1],
-        a.shape[1],
-        a,
-        a.stride(0),
-        a.stride(1),
-        b,
-        b.stride(0),
-        b.stride(1),
-        out,
-        out.stride(0),
-        int(accumulate),
-        bias,
-        sums,
-    )
+    sizes = a.shape[0], b.shape[1], a.shape[1]
+    call("gemm", *sizes, a, *a.stride(), b, *b.stride(), out, out.stride(0), int(accumulate), bias, sums)
     return out
 
 
 def _weight_gradients(dy: Tensor, x: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:
     db = torch.empty(dy.shape[1]) if has_bias else None
-    return _gemm(dy.t(), x, sums=db), db
+    return _weight_gradient(dy, x, db), db
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -119,23 +134,25 @@ def _rows(x: Tensor) -> Tensor:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        rows = _rows(x)
+        rows, weight = _rows(x), weight.to(x.dtype)
         ctx.save_for_backward(rows, weight)
         ctx.has_bias = bias is not None
-        return _gemm(rows, weight.t(), bias=bias).view(*x.shape[:-1], -1)
+        return _product(rows, weight.t(), bias).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         rows, weight = ctx.saved_tensors
         shape, dy = dy.shape[:-1], _rows(dy)
-        dx = _gemm(dy, weight).view(*shape, -1) if ctx.needs_input_grad[0] else None
+        dx = _product(dy, weight).view(*shape, -1) if ctx.needs_input_grad[0] else None
         return dx, *_weight_gradients(dy, rows, ctx.has_bias)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [..., N] times weight [M, N] transposed, plus bias [M]."""
-    return _Linear.apply(x, weight, bias) if fused(x, weight, bias) else F.linear(x, weight, bias)
+    if fused(x, weights=(weight, bias)):
+        return _Linear.apply(activation(x), weight, bias)
+    return F.linear(x, weight, bias)
 
 
 class _FeedForward(torch.autograd.Function):
@@ -151,9 +168,9 @@ class _FeedForward(torch.autograd.Function):
         p: float,
         key: int,
     ) -> Tensor:
-        rows = _rows(x)
-        inner = _gemm(rows, up.t(), bias=up_bias)
-        active = torch.empty(len(rows), down.shape[1])
+        rows, up, down = _rows(x), up.to(x.dtype), down.to(x.dtype)
+        inner = _product(rows, up.t(), up_bias)
+        active = torch.empty(len(rows), down.shape[1], dtype=x.dtype)
         if gated:
             call("geglu_forward", len(rows), down.shape[1], inner, active, key, p)
         else:
@@ -161,7 +178,7 @@ class _FeedForward(torch.autograd.Function):
         # `active` is not kept: the backward pass needs the normal distribution at `inner` anyway and finds it again for nothing.
         ctx.save_for_backward(rows, inner, up, down)
         ctx.settings = gated, p, key, up_bias is not None, down_bias is not None
-        return _gemm(active, down.t(), bias=down_bias).view(x.shape)
+        return _product(active, down.t(), down_bias).view(x.shape)
 
     @staticmethod
     @once_differentiable
@@ -169,14 +186,14 @@ class _FeedForward(torch.autograd.Function):
         rows, inner, up, down = ctx.saved_tensors
         gated, p, key, has_up_bias, has_down_bias = ctx.settings
         shape, dy = dy.shape, _rows(dy)
-        active, dinner = _gemm(dy, down), torch.empty_like(inner)  # `active` holds its own gradient first
+        active, dinner = _product(dy, down), torch.empty_like(inner)  # `active` holds its own gradient first
         if gated:
             call("geglu_backward", len(rows), down.shape[1], inner, active, active, dinner, key, p)
         else:
             call("gelu_backward", inner.numel(), inner, active, active, dinner)
         ddown, ddown_bias = _weight_gradients(dy, active, has_down_bias)
         dup, dup_bias = _weight_gradients(dinner, rows, has_up_bias)
-        return _gemm(dinner, up).view(shape), dup, dup_bias, ddown, ddown_bias, None, None, None
+        return _product(dinner, up).view(shape), dup, dup_bias, ddown, ddown_bias, None, None, None
 
 
 def feed_forward(
@@ -192,8 +209,8 @@ def feed_forward(
 ) -> Tensor:
     """down(gelu(up(x))) for x [..., D], up [F, D], down [D, F]. `gated`: up is [2F, D], the GELU of the first half times the
     second, then dropout `p` (only then) before down."""
-    if fused(x, up, up_bias, down, down_bias):
-        return _FeedForward.apply(x, up, up_bias, down, down_bias, gated, p, key)
+    if fused(x, weights=(up, up_bias, down, down_bias)):
+        return _FeedForward.apply(activation(x), up, up_bias, down, down_bias, gated, p, key)
     inner = F.linear(x, up, up_bias)
     if gated:
         value, gate = inner.chunk(2, dim=-1)
@@ -204,7 +221,6 @@ def feed_forward(
 class _Gelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        x = x.contiguous()
         ctx.save_for_backward(x)
         y = torch.empty_like(x)
         call("gelu_forward", x.numel(), x, y)
@@ -221,7 +237,7 @@ class _Gelu(torch.autograd.Function):
 
 def gelu(x: Tensor) -> Tensor:
     """GELU by the error function, any shape."""
-    return _Gelu.apply(x) if fused(x) else F.gelu(x)
+    return _Gelu.apply(activation(x)) if fused(x) else F.gelu(x)
 
 
 # ----------------------------------------------------------------------------------------------------------------- norms
@@ -241,8 +257,8 @@ class _Norm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         shape, x = x.shape, _rows(x)
         residual = None if residual is None else _rows(residual)
-        total = x if residual is None and p == 0.0 else torch.empty(x.shape)
-        y, statistics = torch.empty(x.shape), torch.empty(len(x), 2)
+        total = x if residual is None and p == 0.0 else torch.empty_like(x)
+        y, statistics = torch.empty_like(x), torch.empty(len(x), 2)
         call(
             "norm_forward",
             *x.shape,
@@ -268,10 +284,10 @@ class _Norm(torch.autograd.Function):
         total, statistics, weight = ctx.saved_tensors
         has_residual, has_bias, p, key = ctx.settings
         shape = (dy if dy is not None else dsum).shape  # type: ignore[union-attr]
-        dy = torch.zeros(shape) if dy is None else dy
-        dtotal, dweight = torch.empty(total.shape), torch.empty_like(weight)
+        dy = torch.zeros(shape, dtype=total.dtype) if dy is None else dy
+        dtotal, dweight = torch.empty_like(total), torch.empty_like(weight)
         dbias = torch.empty_like(weight) if has_bias else None
-        dx = torch.empty(total.shape) if p > 0.0 else None
+        dx = torch.empty_like(total) if p > 0.0 else None
         call(
             "norm_backward",
             *total.shape,
@@ -295,16 +311,16 @@ def dropout_add_norm(
     x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float, p: float = 0.0, key: int = 0
 ) -> tuple[Tensor, Tensor]:
     """s = residual + dropout(x); returns (LayerNorm(s), s), both [..., D]. Post-norm blocks use the first, pre-norm both."""
-    if fused(x, residual, weight, bias):
-        return _Norm.apply(x, residual, weight, bias, epsilon, p, key)
+    if fused(x, residual, weights=(weight, bias)):
+        return _Norm.apply(activation(x), activation(residual), weight, bias, epsilon, p, key)
     total = residual + drop(x, p, key)
     return F.layer_norm(total, weight.shape, weight, bias, epsilon), total
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
     """LayerNorm over the last dimension, with or without bias."""
-    if fused(x, weight, bias):
-        return _Norm.apply(x, None, weight, bias, epsilon, 0.0, 0)[0]
+    if fused(x, weights=(weight, bias)):
+        return _Norm.apply(activation(x), None, weight, bias, epsilon, 0.0, 0)[0]
     return F.layer_norm(x, weight.shape, weight, bias, epsilon)
 
 
@@ -324,10 +340,9 @@ class _VocabularyLoss(torch.autograd.Function):
         with_gradient: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         K, V = len(targets), len(table)
-        hidden = hidden.contiguous()
-        parts = max(1, -(-K * V * 4 // LOGITS_BYTES))
+        scores, parts = table.to(hidden.dtype).t(), max(1, -(-K * V * hidden.element_size() // LOGITS_BYTES))
         size = -(-K // parts)
-        buffer = torch.empty(size, V)
+        buffer = torch.empty(size, V, dtype=hidden.dtype)
         losses, samples, likeliest = (
             torch.empty(K),
             torch.empty(K, dtype=torch.int64),
@@ -341,7 +356,7 @@ class _VocabularyLoss(torch.autograd.Function):
             )
         for start in range(0, K, max(1, size)):
             part = slice(start, min(start + size, K))
-            logits = _gemm(hidden[part], table.t(), bias=bias, out=buffer[: part.stop - part.start])
+            logits = _product(hidden[part], scores, bias, out=buffer[: part.stop - part.start])
             call(
                 "vocabulary_rows",
                 len(logits),
@@ -355,8 +370,8 @@ class _VocabularyLoss(torch.autograd.Function):
                 likeliest[part],
             )
             if with_gradient:
-                _gemm(logits, table, out=dhidden[part])
-                _gemm(logits.t(), hidden[part], out=dtable, sums=dbias, accumulate=start > 0)
+                _product(logits, scores.t(), out=dhidden[part])
+                _weight_gradient(logits, hidden[part], dbias, out=dtable, accumulate=start > 0)
         if with_gradient:
             ctx.gradients = dhidden, dtable, dbias
         ctx.mark_non_differentiable(losses, samples, likeliest)
@@ -384,5 +399,11 @@ def vocabulary_loss(
     """
     with_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (hidden, table, bias))
     return _VocabularyLoss.apply(
-        hidden, table, bias, targets.contiguous(), uniforms.double().contiguous(), weights.contiguous(), with_gradient
+        activation(hidden),
+        table,
+        bias,
+        targets.contiguous(),
+        uniforms.double().contiguous(),
+        weights.contiguous(),
+        with_gradient,
     )

@@ -1,4 +1,4 @@
-"""Compiles `kernels.cpp` on first use and calls it; without a compiler the package runs on plain torch operations."""
+"""Compiles `cpu/kernels.cpp` on first use and calls it; without a compiler the package runs on plain torch operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCES = Path(__file__).with_name("cpu")
 COMPILER_FLAGS = ("-std=c++20", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 
 
@@ -30,9 +30,10 @@ def _cpu_features() -> str:
 
 
 def _build() -> Path:
-    """Compile `kernels.cpp` unless the cache has it. Safe when several processes build at once: the last rename wins."""
+    """Compile `cpu/kernels.cpp` unless the cache has it. Safe when several processes build at once: the last rename wins."""
     compiler = os.environ.get("CXX", "c++")
-    identity = "\n".join((SOURCE.read_text(), compiler, *COMPILER_FLAGS, _cpu_features(), torch.__version__))
+    sources = [path.read_text() for path in sorted(SOURCES.glob("*.[ch]*"))]
+    identity = "\n".join((*sources, compiler, *COMPILER_FLAGS, _cpu_features(), torch.__version__))
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = Path(os.environ.get("ELECTRA_CACHE") or caches / "electra")
     library_file = home / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
@@ -40,7 +41,7 @@ def _build() -> Path:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home) as scratch:
             object_file, built = Path(scratch) / "kernels.o", Path(scratch) / "kernels.so"
-            compile_command = [compiler, *COMPILER_FLAGS, "-c", str(SOURCE), "-o", str(object_file)]
+            compile_command = [compiler, *COMPILER_FLAGS, "-c", str(SOURCES / "kernels.cpp"), "-o", str(object_file)]
             subprocess.run(compile_command, check=True, capture_output=True)
             # Linked without an OpenMP library: the symbols are found in the one that torch has loaded, so that both share
             # one pool of threads. Two pools on the same cores spin against each other and run several times slower.
@@ -65,26 +66,56 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
+@functools.cache
+def _kernel(name: str) -> Any:
+    """A kernel by the name of its address, e.g. bfloat16_dropout."""
+    return ctypes.CFUNCTYPE(None)(ctypes.c_void_p.in_dll(library(), name).value)  # type: ignore[arg-type]
+
+
 def call(name: str, *arguments: Tensor | int | float | None) -> None:
-    """Run a kernel. Every one takes the number of threads first; a whole number is a long, a float a double, None a null."""
+    """Run a kernel, the one for bfloat16 activations if any tensor is of that type.
+
+    Every kernel takes the number of threads first; a whole number is a long, a float a double, None a null.
+    """
     converted: list[Any] = [ctypes.c_long(torch.get_num_threads())]
+    kind = "float32"
     for value in arguments:
         if isinstance(value, Tensor):
+            if value.dtype == torch.bfloat16:
+                kind = "bfloat16"
             converted.append(ctypes.c_void_p(value.data_ptr()))
         elif value is None:
             converted.append(ctypes.c_void_p(None))
         else:
             converted.append(ctypes.c_double(value) if isinstance(value, float) else ctypes.c_long(value))
-    getattr(library(), name)(*converted)
+    _kernel(f"{kind}_{name}")(*converted)
 
 
-def fused(*tensors: Tensor | None) -> bool:
-    """Whether the compiled kernels take these tensors: float32 on the CPU, outside autocast."""
+def fused(*activations: Tensor | None, weights: tuple[Tensor | None, ...] = ()) -> bool:
+    """Whether the compiled kernels take these tensors: on the CPU, weights in float32, activations all in float32 or all in
+    bfloat16; under autocast to bfloat16 they are cast first (see `activation`)."""
+    autocast = torch.is_autocast_enabled("cpu")
+    given = [t for t in activations if t is not None]
+    kinds = {t.dtype for t in given}
     return (
-        all(t is None or (t.device.type == "cpu" and t.dtype == torch.float32) for t in tensors)
-        and not torch.is_autocast_enabled("cpu")
+        all(t.device.type == "cpu" for t in given)
+        and kinds <= {torch.float32, torch.bfloat16}
+        and (len(kinds) == 1 or autocast)
+        and all(w is None or (w.device.type == "cpu" and w.dtype == torch.float32) for w in weights)
+        and (not autocast or torch.get_autocast_dtype("cpu") == torch.bfloat16)
         and library() is not None
     )
+
+
+def activation(x: Tensor) -> Tensor:
+    """The tensor as a kernel takes it: contiguous, and bfloat16 under autocast on the CPU."""
+    return (x.bfloat16() if torch.is_autocast_enabled("cpu") else x).contiguous()
+
+
+@functools.cache
+def has_bfloat16_units() -> bool:
+    """Whether this processor multiplies bfloat16 matrices by itself. Emulated, they are slower than float32."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def keep_memory() -> None:

@@ -41,7 +41,7 @@ def run_generator(pair: Pair, corrupted: Corrupted, temperature: float, weight: 
     hidden_KD = hidden_BKD.flatten(0, 1)[corrupted.filled]
     head = pair.generator_head
     hidden_KE, table_VE = head(hidden_KD), head.decoder_weight
-    if temperature == 1.0 and fused(hidden_KE, table_VE, head.bias):
+    if temperature == 1.0 and fused(hidden_KE, weights=(table_VE, head.bias)):
         weights_K = torch.full_like(corrupted.uniforms, weight)
         loss, losses_K, samples_K, likeliest_K = vocabulary_loss(
             hidden_KE, table_VE, head.bias, corrupted.labels, corrupted.uniforms, weights_K

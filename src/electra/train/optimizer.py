@@ -150,12 +150,19 @@ class _Muon:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
-        torch._foreach_lerp_(self.momenta, gradients, 1.0 - self.momentum)
-        torch._foreach_lerp_(gradients, self.momenta, self.momentum)  # Nesterov; the gradient is spent after this
+        """One update of the matrices that have a gradient; the others (a network that does not run yet) stay as they are."""
+        gradients = {index: p.grad for index, p in enumerate(self.parameters) if p.grad is not None}
+        if not gradients:
+            return
+        momenta = [self.momenta[index] for index in gradients]
+        torch._foreach_lerp_(momenta, list(gradients.values()), 1.0 - self.momentum)
+        torch._foreach_lerp_(list(gradients.values()), momenta, self.momentum)  # Nesterov; spends the gradient
         if self.weight_decay:
-            torch._foreach_mul_(list[Tensor](self.parameters), 1.0 - rate * self.weight_decay)
-        for (rows, columns), indices in self.by_shape.items():
+            torch._foreach_mul_([self.parameters[index] for index in gradients], 1.0 - rate * self.weight_decay)
+        for (rows, columns), members in self.by_shape.items():
+            indices = [index for index in members if index in gradients]
+            if not indices:
+                continue
             stacked = torch.cat([gradients[i].view(-1, rows, columns) for i in indices])
             update = orthogonalise(stacked) * max(1.0, rows / columns) ** 0.5
             parts = update.split([self.parts[i] for i in indices])

@@ -13,6 +13,7 @@ from electra.config import PretrainConfig, TrainConfig
 from electra.config_files import load_config, save_config, to_dict
 from electra.data.shards import TokenStore
 from electra.errors import UserError
+from electra.model.native import has_bfloat16_units
 from electra.model.pair import Pair
 from electra.train import distributed
 from electra.train.checkpoint import TrainState, newest_checkpoint
@@ -141,9 +142,7 @@ def _precision(config: TrainConfig, device: torch.device) -> torch.dtype:
     if config.precision == "auto":
         # Emulated bfloat16 is many times slower than float32, so it needs units of its own.
         has_units = (
-            torch.cuda.is_bf16_supported(including_emulation=False)
-            if device.type == "cuda"
-            else torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+            torch.cuda.is_bf16_supported(including_emulation=False) if device.type == "cuda" else has_bfloat16_units()
         )
         return torch.bfloat16 if has_units else torch.float32
     return torch.bfloat16 if config.precision == "bfloat16" else torch.float32
