@@ -82,7 +82,9 @@ def test_spellings_that_are_part_of_the_interface():
 
 
 def test_underscores_and_equal_signs_are_fine():
-    settings = cli.parse("pretrain", ["--train.num_steps=5", "--data.layout=two-segment", "--train.tensorboard"]).settings
+    settings = cli.parse(
+        "pretrain", ["--train.num_steps=5", "--data.layout=two-segment", "--train.tensorboard"]
+    ).settings
     assert (settings.train.num_steps, settings.data.layout, settings.train.tensorboard) == (5, "two-segment", True)
 
 

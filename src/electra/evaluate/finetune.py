@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import csv
-import hashlib
 import json
 import math
 import shlex
@@ -34,10 +33,10 @@ from electra.data.tokenizer import load_tokenizer
 from electra.errors import UserError
 from electra.evaluate.scores import classification_scores, over_seeds
 from electra.evaluate.tasks import Example, label_names, label_numbers, read_examples
+from electra.files import sha256, write_directory, write_file
 from electra.model.encoder import Encoder
 from electra.model.heads import ClassificationHead
 from electra.model.hf import LoadedEncoder, load_encoder, save_sequence_classifier
-from electra.train.checkpoint import write_directory
 from electra.train.optimizer import clip_gradients
 from electra.train.randomness import seed_torch
 from electra.train.run import choose_device
@@ -83,9 +82,9 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
     loaded = load_encoder(model)
     identity = {
         "model": str(model),
-        "model_sha256": _sha256(loaded.path / "model.safetensors"),
+        "model_sha256": sha256(weights) if (weights := loaded.path / "model.safetensors").is_file() else None,
         "config": to_dict(config),
-        "files": {str(path): _sha256(path) for path in (config.task_file, config.dev_file) if path is not None},
+        "files": {str(path): sha256(path) for path in (config.task_file, config.dev_file) if path is not None},
     }
     if (done := _earlier_result(config.out, identity)) is not None:
         return done
@@ -157,9 +156,7 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
     if best[2] is not None:
         _write_predictions(out / "predictions.csv", dev, labels, best[2])
     result["seconds"] = time.perf_counter() - started
-    partial = out / ".result.json"
-    partial.write_text(json.dumps(result, indent=2), encoding="utf-8")
-    partial.replace(out / "result.json")
+    write_file(out / "result.json", json.dumps(result, indent=2))
     return result
 
 
@@ -217,13 +214,6 @@ def _earlier_result(out: Path, identity: dict[str, Any]) -> dict[str, Any] | Non
     except OSError as error:
         raise UserError(f"{out}: cannot be made ({error.strerror}); choose another --out") from None
     return None
-
-
-def _sha256(path: Path) -> str | None:
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _Encoder:

@@ -33,14 +33,23 @@ from electra.train.metrics import Totals
 _ROWS_AT_ONCE = 64
 
 
-def heldout_scores(run_dir: Path, store_path: Path, *, max_rows: int = 4_000, seed: int = 0) -> dict[str, float | None]:
-    """Scores of a run on a held-out store of the same tokenizer.
+def heldout_scores(
+    run_dir: Path, store_path: Path, *, checkpoint: Path | None = None, max_rows: int = 4_000, seed: int = 0
+) -> dict[str, float | None]:
+    """Scores of a run, at its newest checkpoint or the one named, on a held-out store of the same tokenizer."""
+    pair, config, store, objective = _open(run_dir, store_path, checkpoint)
+    return pair_scores(pair, config, store, objective, max_rows=max_rows, seed=seed)
+
+
+def pair_scores(
+    pair: Pair, config: PretrainConfig, store: TokenStore, objective: Objective, *, max_rows: int = 4_000, seed: int = 0
+) -> dict[str, float | None]:
+    """Scores of two networks on a held-out store.
 
     `generator_loss`, `generator_accuracy`, `discriminator_loss`, `discriminator_auc`, `_precision`, `_recall` at the
     generator's own replacements; `most_frequent_share`, the accuracy of always guessing the commonest token; and the keys
     of `swapped_words`. None where a score is not defined (the precision of a discriminator that calls nothing replaced).
     """
-    pair, config, store, objective = _open(run_dir, store_path)
     rows = make_rows(store, config.data.length, config.data.layout, config.train.seed)
     totals = Totals()
     with BatchLoader(rows, batch_size=min(_ROWS_AT_ONCE, len(rows)), seed=seed) as loader, torch.inference_mode():
@@ -156,8 +165,10 @@ def corrupted_sentence(run_dir: Path, store_path: Path, *, seed: int = 0, length
 # ------------------------------------------------------------------------------------------------------------ pieces
 
 
-def _open(run_dir: Path, store_path: Path) -> tuple[Pair, PretrainConfig, TokenStore, Objective]:
-    pair, config = load_run(run_dir)
+def _open(
+    run_dir: Path, store_path: Path, checkpoint: Path | None = None
+) -> tuple[Pair, PretrainConfig, TokenStore, Objective]:
+    pair, config = load_run(run_dir, checkpoint)
     store = TokenStore.open(store_path)
     if tokenizer_hash(load_tokenizer(run_dir / "tokenizer")) != store.tokenizer_hash:
         raise UserError(

@@ -22,6 +22,7 @@ import numpy as np
 import yaml
 
 from electra.errors import UserError
+from electra.files import write_file
 from electra.train.metrics import read_metrics
 
 MAX_POINTS = 400  # per curve; more than a figure of this width can show
@@ -137,9 +138,7 @@ def write_report(run_dir: Path) -> Path:
         settings=list(flatten(config)),
     )
     path = run_dir / "report.html"
-    temporary = path.with_suffix(".html.tmp")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(path)
+    write_file(path, page)
     return path
 
 

@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 import torch
 
-from electra.errors import UserError
+from electra.files import sha256, write_directory
 from electra.model.pair import Pair, load_pair_state, pair_state_dict
 from electra.train.metrics import Totals
 from electra.train.optimizer import PairOptimizer
@@ -55,7 +53,7 @@ def save_checkpoint(
         save_file(pair_state_dict(pair), temporary / "pair.safetensors")
         torch.save({"optimizer": optimizer.state_dict(), "totals": totals.state_dict()}, temporary / "optimizer.pt")
         (temporary / "state.json").write_text(json.dumps(dataclasses.asdict(state), indent=2), encoding="utf-8")
-        complete = {path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in temporary.iterdir()}
+        complete = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in temporary.iterdir()}
         (temporary / _COMPLETE).write_text(json.dumps(complete, indent=2), encoding="utf-8")
 
     write_directory(directory, write)
@@ -88,33 +86,13 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
     return next((directory for directory in _by_step(run_dir) if not _fault(directory)), None)
 
 
-def write_directory(directory: Path, write: Callable[[Path], None]) -> None:
-    """Make `directory` hold what `write` puts in the temporary directory it is given: all of it or nothing.
-
-    Raises UserError, naming the directory, when it cannot be written (disk full, no permission).
-    """
-    temporary = directory.with_name(f".{directory.name}.partial")
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        write(temporary)
-        for path in temporary.rglob("*"):
-            _sync(path)
-        _sync(temporary)
-        shutil.rmtree(directory, ignore_errors=True)
-        temporary.rename(directory)
-        _sync(directory.parent)
-    except Exception as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not isinstance(error, OSError) and "No space left" not in str(error):  # safetensors and torch wrap OSError
-            raise
-        reason = (
-            os.strerror(error.errno) if isinstance(error, OSError) and error.errno else " ".join(str(error).split())
-        )
-        raise UserError(
-            f"{directory}: cannot be written ({reason}); free some space or choose another directory, "
-            f"what was saved before is intact"
-        ) from error
+def whole_checkpoints(run_dir: Path) -> list[tuple[Path, TrainState]]:
+    """Every whole checkpoint of a run with how far it had come, oldest first."""
+    return [
+        (directory, TrainState(**json.loads((directory / "state.json").read_text(encoding="utf-8"))))
+        for directory in reversed(_by_step(run_dir))
+        if not _fault(directory)
+    ]
 
 
 def _by_step(run_dir: Path) -> list[Path]:
@@ -135,21 +113,8 @@ def _fault(directory: Path) -> str | None:
             path = directory / name
             if not path.is_file():
                 return f"torn checkpoint, {name} is missing"
-            if path.stat().st_size != expected["bytes"] or _sha256(path) != expected["sha256"]:
+            if path.stat().st_size != expected["bytes"] or sha256(path) != expected["sha256"]:
                 return f"torn checkpoint, {name} is damaged"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"torn checkpoint, {_COMPLETE} is missing or damaged"
     return None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,21 +10,22 @@ from electra.config import PretrainConfig
 from electra.config_files import load_config
 from electra.data.shards import TokenStore
 from electra.errors import UserError
+from electra.files import write_directory
 from electra.model.hf import export_discriminator, export_generator
 from electra.model.pair import Pair, load_pair_state
-from electra.train.checkpoint import newest_checkpoint, write_directory
+from electra.train.checkpoint import newest_checkpoint
 from electra.train.run import initial_pair
 
 
-def load_run(run_dir: Path) -> tuple[Pair, PretrainConfig]:
-    """The pair of networks at a run's newest whole checkpoint, and the run's configuration.
+def load_run(run_dir: Path, checkpoint: Path | None = None) -> tuple[Pair, PretrainConfig]:
+    """The pair of networks at a run's newest whole checkpoint (or at the one named), and the run's configuration.
 
     Raises UserError when the directory is no run or has no checkpoint yet.
     """
     if not (run_dir / "config.yaml").is_file():
         raise UserError(f"{run_dir}: not a run directory (it has no config.yaml); name one made by `electra pretrain`")
     config = load_config(PretrainConfig, run_dir / "config.yaml")
-    checkpoint = newest_checkpoint(run_dir)
+    checkpoint = checkpoint or newest_checkpoint(run_dir)
     if checkpoint is None:
         raise UserError(f"{run_dir}: has no whole checkpoint yet; let `electra pretrain` run until it saves one")
     pair = Pair(config.model)

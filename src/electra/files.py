@@ -1,0 +1,67 @@
+"""Files and directories that are either whole or not there: written under another name, synced, renamed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from electra.errors import UserError
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that is whole or not there, making its directory. Raises UserError, naming it, when that fails."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); free some space or choose another place"
+        ) from None
+
+
+def write_directory(directory: Path, write: Callable[[Path], None]) -> None:
+    """Make `directory` hold what `write` puts in the temporary directory it is given: all of it or nothing.
+
+    Raises UserError, naming the directory, when it cannot be written (disk full, no permission).
+    """
+    temporary = directory.with_name(f".{directory.name}.partial")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for path in temporary.rglob("*"):
+            _sync(path)
+        _sync(temporary)
+        shutil.rmtree(directory, ignore_errors=True)
+        temporary.rename(directory)
+        _sync(directory.parent)
+    except Exception as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not isinstance(error, OSError) and "No space left" not in str(error):  # safetensors and torch wrap OSError
+            raise
+        reason = (
+            os.strerror(error.errno) if isinstance(error, OSError) and error.errno else " ".join(str(error).split())
+        )
+        raise UserError(
+            f"{directory}: cannot be written ({reason}); free some space or choose another directory, "
+            f"what was saved before is intact"
+        ) from error
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
