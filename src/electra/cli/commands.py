@@ -271,6 +271,46 @@ class Evaluate:
         show_scores(evaluate(self.model, self.suite, self.data, limit=self.limit, out=self.out)["scores"])
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Speedrun:
+    """What half an hour buys: pre-train by the clock, score checkpoints on the way, put a line into a log of records.
+
+    A later change, of code or of settings (--config), claims a record with the same command; over several seeds with a
+    p-value. Stopped with Ctrl-C, the same command goes on where it was.
+    """
+
+    store: Path
+    """Token store to train on."""
+    heldout: Path
+    """Token store of the same tokenizer to score on."""
+    pairs: Path | None = None
+    """Minimal pairs to score on, too: BLiMP's .jsonl, a directory or a .tar of them."""
+    limit: int = 200
+    """Pairs of each paradigm."""
+    minutes: float = 30.0
+    preset: PresetName = "tiny"
+    config: Path | None = None
+    """YAML or JSON file of settings that are laid over the preset."""
+    seeds: int = 1
+    out: Path = Path("speedrun")
+    """Directory for the runs, curve.json and curve.png."""
+    log: Path = Path("speedrun.md")
+    """Log of records; `benchmarks/speedrun.md` is the project's own."""
+    note: str = ""
+    """What is new, for the log."""
+
+    def run(self) -> None:
+        from electra.studies.speedrun import speedrun
+
+        config = PRESETS[self.preset]()
+        if self.config is not None:
+            config = load_config(PretrainConfig, self.config, config)
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, store=self.store))
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        speedrun(config, **{name: value for name, value in options.items() if name not in ("store", "config")})
+        print(f"curve: {self.out / 'curve.png'}\nlog:   {self.log}")
+
+
 COMMANDS: dict[str, tuple[type[Any], str]] = {
     "quickstart": (Quickstart, "see it all work on film reviews, in minutes"),
     "prepare": (Prepare, "raw text -> token store"),
@@ -278,6 +318,7 @@ COMMANDS: dict[str, tuple[type[Any], str]] = {
     "finetune": (Finetune, "pre-trained model + labelled texts -> classifier"),
     "detect": (Detect, "which words of a text do not belong there?"),
     "evaluate": (Evaluate, "scores without labels: minimal pairs, held-out text"),
+    "speedrun": (Speedrun, "what half an hour buys on this machine, and is it a record?"),
     "export": (Export, "run -> Hugging Face directories"),
     "report": (Report, "run -> report.html"),
     "flops": (Flops, "parameters and compute of a preset"),

@@ -26,10 +26,10 @@ def curve(
     """One point for each whole checkpoint, oldest first: `step`, `tokens`, `flops`, `minutes` of training, the keys of
     `heldout_scores`, and `minimal_pairs` if `pairs` (see `read_pairs`) is given, of which `limit` of each paradigm are scored.
 
-    Points that were made before are taken from `<run>/curve.json`.
+    Points that were made before are taken from `<run>/curve.json`, whether or not their checkpoints are still there.
     """
     chosen, digest = read_pairs(pairs, limit) if pairs is not None else ([], "")
-    path, points = run_dir / "curve.json", []
+    path = run_dir / "curve.json"
     identity = {"heldout": str(heldout), "pairs_sha256": digest}
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     known = {point["step"]: point for point in earlier.get("points", [])} if earlier.get("of") == identity else {}
@@ -49,7 +49,7 @@ def curve(
                 point |= {"minimal_pairs": scored.overall, "phenomena": scored.phenomena}
             known[state.step] = point
             say(describe(point))
-        points.append(known[state.step])
+    points = [known[step] for step in sorted(known)]
     write_file(path, json.dumps({"of": identity, "points": points}, indent=1))
     return points
 
