@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 # The tests' networks are tiny: two processes of one thread each beat one process of many.
 PYTEST_WORKERS ?= 2
 
-.PHONY: quickstart test lint types pytest clean
+.PHONY: quickstart test lint types pytest benchmark clean
 .DELETE_ON_ERROR:
 
 quickstart: $(READY)
@@ -23,6 +23,14 @@ types: $(READY)
 pytest: $(READY)
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n $(PYTEST_WORKERS)
 
+# make benchmark ARGS="--batch-size 128 --rounds 3"
+benchmark: $(READY) .rivals/ready
+	PYTHONPATH=.rivals $(BIN)/python benchmarks/step.py $(ARGS)
+
+.rivals/ready: benchmarks/requirements.txt | $(READY)
+	$(BIN)/python -m pip install --disable-pip-version-check --upgrade --no-deps --target .rivals -r $<
+	@touch $@
+
 # The stamp is newer than both files only when the last installation went through.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -33,4 +41,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .rivals .pytest_cache .mypy_cache .ruff_cache .hypothesis
