@@ -15,6 +15,7 @@ import pytest
 import zstandard
 from transformers import AutoTokenizer
 
+from electra.data import prepare as prepare_module
 from electra.data import text as text_module
 from electra.data.prepare import prepare
 from electra.data.shards import StoreWriter, TokenStore
@@ -240,3 +241,93 @@ def test_the_same_text_gives_the_same_vocabulary_in_another_process(tmp_path, co
     }
     found.add(tokenizer_hash(train_tokenizer(corpus_file.read_text().split("\n"), 90)) + "\n")
     assert len(found) == 1
+
+
+# ----------------------------------------------------------------------------------------------- duplicates and order
+
+
+def texts_of(path):
+    """The documents of a store as words, in the store's order."""
+    store = TokenStore.open(path)
+    tokenizer = load_tokenizer(store.tokenizer_dir)
+    ends = [*store.document_starts[1:], len(store.tokens)]
+    return [tokenizer.decode(store.tokens[a : b - 1]) for a, b in zip(store.document_starts, ends, strict=True)]
+
+
+def with_duplicates(tmp_path):
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    long = "the quick brown fox jumps over the lazy dog while the other animals watch from the hill and say nothing"
+    first.write_text(f"one two\nthree\n\n{long}\n\none two three\n")
+    second.write_text(f"  one two \r\nthree\n\nsomething else\n\n{long} today\n")
+    return [first, second], long
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("no", [0, 1, 2, 3, 4, 5]), ("exact", [0, 1, 2, 4, 5]), ("near", [0, 1, 4])]
+)
+def test_duplicates_are_left_out(tmp_path, kind, kept):
+    files, long = with_duplicates(tmp_path)
+    texts = ["one two three", long, "one two three", "one two three", "something else", f"{long} today"]
+    report = prepare(files, tmp_path / "store", vocab_size=120, deduplicate=kind, quiet=True)
+    assert texts_of(tmp_path / "store") == [texts[index] for index in kept]
+    assert report.duplicates == 6 - len(kept)
+    assert report.documents == len(kept)
+
+
+def test_no_held_out_document_has_a_twin(tmp_path):
+    lines = [f"document number {n % 40} says so" for n in range(400)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    options = {"one_document_per_line": True, "heldout_share": 0.3, "deduplicate": "exact", "quiet": True}
+    report = prepare([tmp_path / "lines.txt"], tmp_path / "store", vocab_size=100, **options)
+    kept, held = texts_of(tmp_path / "store"), texts_of(tmp_path / "store-heldout")
+    assert (len(kept) + len(held), report.duplicates) == (40, 360)
+    assert not set(kept) & set(held)
+
+
+def test_near_duplicates_need_a_library(tmp_path, corpus_file, monkeypatch):
+    real_import = builtins.__import__
+    monkeypatch.setattr(
+        builtins,
+        "__import__",
+        lambda name, *a: (_ for _ in ()).throw(ImportError()) if name == "datasketch" else real_import(name, *a),
+    )
+    with pytest.raises(UserError, match=r"needs the datasketch library \(pip install"):
+        prepare([corpus_file], tmp_path / "store", vocab_size=100, deduplicate="near", quiet=True)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_shuffled_documents_are_whole_and_of_all_files(tmp_path, corpus_file):
+    half = corpus_file.read_text().split("\n\n")
+    (tmp_path / "a.txt").write_text("\n\n".join(half[:20]))
+    (tmp_path / "b.txt").write_text("\n\n".join(half[20:40]))
+    inputs = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for name, options in {"plain": {}, "one": {"seed": 1}, "again": {"seed": 1}, "two": {"seed": 2}}.items():
+        prepare(inputs, tmp_path / name, vocab_size=100, shuffle=name != "plain", quiet=True, **options)
+    plain, one, two = (texts_of(tmp_path / name) for name in ("plain", "one", "two"))
+    assert sorted(plain) == sorted(one) == sorted(two)
+    assert plain != one != two
+    assert len({text in plain[:20] for text in one[:20]}) == 2  # both files in the first half
+    stores = {name: TokenStore.open(tmp_path / name) for name in ("plain", "one", "again")}
+    assert stores["one"].fingerprint == stores["again"].fingerprint
+    stores["one"].verify()
+    for store in stores.values():  # ten lines in each document, each beginning with its first word
+        assert np.array_equal(store.line_starts[::10], store.document_starts)
+        assert len(set(store.tokens[store.line_starts].tolist())) == 1
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {
+        path.name for path in (tmp_path / "plain").iterdir()
+    }
+
+
+def test_a_vocabulary_is_learned_from_a_part_of_much_text(tmp_path, corpus_file, monkeypatch):
+    monkeypatch.setattr(prepare_module, "VOCABULARY_BYTES", corpus_file.stat().st_size // 4)
+    monkeypatch.setattr(prepare_module, "_RUN", 10)
+    seen = []
+    learn = prepare_module.train_tokenizer
+    monkeypatch.setattr(
+        prepare_module,
+        "train_tokenizer",
+        lambda texts, *a, **k: (seen.append(sum(1 for _ in texts)), learn(texts, *a, **k))[1],
+    )
+    report = prepare([corpus_file], tmp_path / "store", vocab_size=100, quiet=True)
+    assert 300 < seen[0] < 700  # of 2,000 lines
+    assert report.documents == 200

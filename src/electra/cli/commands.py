@@ -102,6 +102,12 @@ class Prepare:
     """What to do with bytes that are not UTF-8."""
     heldout_share: float = 0.0
     """Share of the documents that goes into a second store, OUT-heldout, for the held-out loss."""
+    deduplicate: Literal["no", "exact", "near"] = "no"
+    """Leave out documents that were there before: the same ones, or also nearly the same ones (MinHash)."""
+    shuffle: bool = False
+    """Put the documents of all inputs into one random order."""
+    seed: int = 0
+    """Of --shuffle."""
     overwrite: bool = False
     """Replace a token store that is there already."""
 

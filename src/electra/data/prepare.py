@@ -12,15 +12,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from electra.data.duplicates import Deduplicate, find_duplicates, without
 from electra.data.shards import StoreWriter, TokenStore
 from electra.data.text import Piece, ReadOptions, Source, find_sources, read_pieces
 from electra.data.tokenizer import encode_texts, load_tokenizer, tokenizer_hash, train_tokenizer
 from electra.errors import UserError
 
 _BATCH_CHARACTERS = 2_000_000  # what is encoded at once; some tens of megabytes of memory
+_RUN = 1000  # pieces that are taken or left together when a vocabulary is learned from a part of the text
+VOCABULARY_BYTES = 300_000_000
+"""A vocabulary is learned from about so many bytes of text, spread evenly over it: counts of distinct words grow without
+end, and the pieces that more text would change are the rarest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +45,20 @@ class PrepareReport:
     pieces_per_word: float
     """Words are what white space parts."""
     heldout_documents: int
+    duplicates: int
+    """Documents that were left out because they were there before."""
+    vocabulary_seconds: float
+    """Spent learning the vocabulary; 0 where one was given."""
     seconds: float
 
     def __str__(self) -> str:
         lines = [
             f"{self.documents:,} documents, {self.tokens:,} tokens, vocabulary of {self.vocab_size:,}",
-            f"{self.unknown_share:.3%} [UNK], {self.pieces_per_word:.2f} word pieces per word, {self.seconds:.0f} s",
+            f"{self.unknown_share:.3%} [UNK], {self.pieces_per_word:.2f} word pieces per word, {self.seconds:.0f} s"
+            + (f", of which {self.vocabulary_seconds:.0f} s for the vocabulary" if self.vocabulary_seconds else ""),
         ]
+        if self.duplicates:
+            lines.append(f"{self.duplicates:,} duplicate documents left out")
         if self.heldout_store is not None:
             lines.append(f"held out: {self.heldout_documents:,} documents -> {self.heldout_store}")
         if self.unknown_share > 0.01:
@@ -66,6 +80,9 @@ def prepare(
     one_document_per_line: bool = False,
     invalid_utf8: Literal["error", "replace"] = "error",
     heldout_share: float = 0.0,
+    deduplicate: Deduplicate = "no",
+    shuffle: bool = False,
+    seed: int = 0,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> PrepareReport:
@@ -73,7 +90,9 @@ def prepare(
 
     Learns a WordPiece vocabulary of `vocab_size`, or takes `vocab` (vocab.txt, tokenizer directory or store's tokenizer).
     `heldout_share` of the documents, chosen by a hash of their beginning, goes into a second store, `<out>-heldout`.
-    Memory does not grow with the text. Raises UserError for anything the user can mend, and leaves no half store.
+    `deduplicate` leaves out documents that were there before (see `find_duplicates`), `shuffle` puts the documents of all
+    inputs into one random order, by `seed`. Memory does not grow with the text (a few bytes a document apart). Raises
+    UserError for anything the user can mend, and leaves no half store.
     """
     out = Path(out)
     heldout_path = out.with_name(f"{out.name}-heldout") if heldout_share > 0 else None
@@ -91,8 +110,9 @@ def prepare(
         _check_target(path, given, overwrite)
 
     started = time.perf_counter()
-    passes = 1 if given is not None else 3  # characters, words, encoding
-    progress = _progress(sum(source.size for source in sources) * passes, quiet)
+    size = sum(source.size for source in sources)
+    passes = (1 if given is not None else 3) + (deduplicate != "no")  # duplicates, characters, words, encoding
+    progress = _progress(size * passes, quiet)
     try:
         with progress, ExitStack() as stack:
             task = progress.tasks[0].id
@@ -100,25 +120,34 @@ def prepare(
             def advance(count: int) -> None:
                 progress.advance(task, count)
 
-            tokenizer = given
+            dropped = None
+            if deduplicate != "no":
+                progress.update(task, description="looking for duplicates")
+                dropped = find_duplicates(_all_pieces(sources, options, advance), deduplicate)
+            documents = _Documents(sources, options, dropped, advance)
+            tokenizer, before = given, time.perf_counter()
             if tokenizer is None:
                 progress.update(task, description="learning the vocabulary")
-                texts = _Texts(sources, options, advance)
+                unpacked = sum(source.size * (4 if source.compression else 1) for source in sources)
+                texts = _Texts(documents, min(1.0, VOCABULARY_BYTES / max(1, unpacked)))
                 tokenizer = train_tokenizer(texts, vocab_size, lowercase=lowercase, strip_accents=strip_accents)
+            vocabulary_seconds = time.perf_counter() - before if given is None else 0.0
             progress.update(task, description="encoding")
             writer = stack.enter_context(StoreWriter(out, tokenizer))
             heldout = stack.enter_context(StoreWriter(heldout_path, tokenizer)) if heldout_path else None
-            _encode(_all_pieces(sources, options, advance), tokenizer, writer, heldout, heldout_share)
+            _encode(iter(documents), tokenizer, writer, heldout, heldout_share)
             if writer.tokens == 0:
                 raise UserError(f"{', '.join(map(str, inputs))}: no text found; nothing was written")
             if heldout is not None and heldout.tokens == 0:
                 raise UserError(
                     f"heldout_share is {heldout_share}: no document of {writer.documents} was held out; raise it"
                 )
-            origin = {"inputs": [str(item) for item in inputs], "options": dataclasses.asdict(options)}
+            progress.update(task, description="shuffling" if shuffle else "writing")
+            origin: dict[str, Any] = {"inputs": [str(item) for item in inputs], "options": dataclasses.asdict(options)}
+            origin |= {"deduplicate": deduplicate, "shuffle_seed": seed if shuffle else None}
             if heldout is not None:
-                heldout.finish(origin)
-            store = writer.finish(origin)
+                heldout.finish(origin, origin["shuffle_seed"])
+            store = writer.finish(origin, origin["shuffle_seed"])
     except OSError as error:
         raise UserError(
             f"{out}: cannot be written ({error.strerror or error}); free some space or choose another --out"
@@ -132,6 +161,8 @@ def prepare(
         unknown_share=store.manifest["unknown_share"],
         pieces_per_word=store.manifest["pieces_per_word"],
         heldout_documents=0 if heldout is None else heldout.documents,
+        duplicates=0 if dropped is None else int(dropped.sum()),
+        vocabulary_seconds=vocabulary_seconds,
         seconds=time.perf_counter() - started,
     )
     if not quiet:
@@ -165,16 +196,31 @@ def _all_pieces(sources: list[Source], options: ReadOptions, progress: Callable[
 
 
 @dataclasses.dataclass(frozen=True)
-class _Texts:
-    """The text of all sources, which can be gone through again; no text at all is refused."""
+class _Documents:
+    """The pieces of all documents that are kept; can be gone through again."""
 
     sources: list[Source]
     options: ReadOptions
+    dropped: NDArray[np.bool_] | None
     progress: Callable[[int], None]
+
+    def __iter__(self) -> Iterator[Piece]:
+        return without(_all_pieces(self.sources, self.options, self.progress), self.dropped)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """The text to learn a vocabulary from: `share` of it, in runs of pieces chosen by a hash of their number. No text at all is
+    refused."""
+
+    documents: _Documents
+    share: float
 
     def __iter__(self) -> Iterator[str]:
         empty = True
-        for piece in _all_pieces(self.sources, self.options, self.progress):
+        for number, piece in enumerate(self.documents):
+            if self.share < 1.0 and number and not _chosen(str(number // _RUN), self.share):
+                continue
             empty = False
             yield piece.text
         if empty:
@@ -198,7 +244,7 @@ def _encode(
         routed: dict[int, list[tuple[list[int], bool, bool, int]]] = {id(writer): [], id(heldout): []}
         for piece, ids in zip(held_back.pop(0), encoded, strict=True):
             if piece.starts_document:
-                target = heldout if heldout is not None and _is_held_out(piece.text, heldout_share) else writer
+                target = heldout if heldout is not None and _chosen(piece.text, heldout_share) else writer
             routed[id(target)].append((ids, piece.starts_line, piece.starts_document, len(piece.text.split())))
         writer.add(routed[id(writer)])
         if heldout is not None:
@@ -218,7 +264,8 @@ def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         yield batch
 
 
-def _is_held_out(text: str, share: float) -> bool:
+def _chosen(text: str, share: float) -> bool:
+    """True for `share` of all texts, always the same ones."""
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") < share * 2**64
 

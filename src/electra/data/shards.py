@@ -112,9 +112,18 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         shutil.rmtree(self.temporary, ignore_errors=True)
         self.temporary.mkdir(parents=True)
+        self._open()
+        return self
+
+    def _open(self) -> None:
         self._files: list[BinaryIO] = [(self.temporary / name).open("wb") for name in _FILES]
         self._hashes = [hashlib.sha256() for _ in _FILES]
-        return self
+
+    def _close(self) -> None:
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         for file in self._files:
@@ -144,14 +153,17 @@ class StoreWriter:
         self.unknown += ids.count(self.special.unk)
         self.tokens += len(ids)
 
-    def finish(self, source: dict[str, Any]) -> TokenStore:
-        """Close the last document, write tokenizer and manifest, and give the store its name."""
+    def finish(self, source: dict[str, Any], shuffle_seed: int | None = None) -> TokenStore:
+        """Close the last document, write tokenizer and manifest, and give the store its name.
+
+        With `shuffle_seed` the documents are put into a random order first, read from disk and written anew one by one.
+        """
         self._write(0, np.array([self.special.sep], dtype=self.dtype))
         self.tokens += 1
-        for file in self._files:
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
+        self._close()
+        if shuffle_seed is not None:
+            self._shuffle(shuffle_seed)
+            self._close()
         self.tokenizer.save_pretrained(self.temporary / "tokenizer")
         pieces = self.tokens - self.documents
         manifest = {
@@ -176,6 +188,28 @@ class StoreWriter:
         shutil.rmtree(self.path, ignore_errors=True)
         self.temporary.rename(self.path)
         return TokenStore.open(self.path)
+
+    def _shuffle(self, seed: int) -> None:
+        """Write the closed files anew, documents in random order; memory is a few numbers a document and a line."""
+        ordered = self.temporary / "ordered"
+        ordered.mkdir()
+        for name in _FILES:
+            (self.temporary / name).rename(ordered / name)
+        kinds = (self.dtype, np.dtype("<i8"), np.dtype("<i8"))
+        tokens, documents, lines = (
+            np.memmap(ordered / name, dtype=kind, mode="r") for name, kind in zip(_FILES, kinds, strict=True)
+        )
+        ends = np.append(documents[1:], len(tokens))
+        first_lines = np.searchsorted(lines, np.append(documents, len(tokens)))
+        self._open()
+        at = 0
+        for index in np.random.Generator(np.random.Philox(seed)).permutation(len(documents)).tolist():
+            start, end = int(documents[index]), int(ends[index])
+            self._write(0, tokens[start:end])
+            self._write(1, np.array([at], dtype="<i8"))
+            self._write(2, lines[first_lines[index] : first_lines[index + 1]] - (start - at))
+            at += end - start
+        shutil.rmtree(ordered)
 
     def _write(self, index: int, values: NDArray[Any]) -> None:
         data = values.tobytes()

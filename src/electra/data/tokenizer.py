@@ -8,6 +8,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,5 +155,18 @@ def encode_texts(tokenizer: Any, batches: Iterable[list[str]]) -> Iterator[list[
     backend.no_padding()
     backend.no_truncation()
     backend.encode_special_tokens = True
-    for batch in batches:
-        yield [encoding.ids for encoding in backend.encode_batch_fast(batch, add_special_tokens=False)]
+
+    def encode(batch: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in backend.encode_batch_fast(batch, add_special_tokens=False)]
+
+    # The library lets other threads run while it encodes: reading and writing are done in that time. The next batch is
+    # handed over before the last one is taken, so that the cores never wait.
+    with ThreadPoolExecutor(1) as pool:
+        pending: Future[list[list[int]]] | None = None
+        for batch in batches:
+            submitted = pool.submit(encode, batch)
+            if pending is not None:
+                yield pending.result()
+            pending = submitted
+        if pending is not None:
+            yield pending.result()
