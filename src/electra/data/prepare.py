@@ -18,14 +18,15 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from electra.data.duplicates import Deduplicate, find_duplicates, without
+from electra.data.encoding import TextEncoder, encode_batches
 from electra.data.shards import StoreWriter, TokenStore
 from electra.data.text import Piece, ReadOptions, Source, find_sources, read_pieces
-from electra.data.tokenizer import encode_texts, load_tokenizer, tokenizer_hash, train_tokenizer
+from electra.data.tokenizer import load_tokenizer, tokenizer_hash, train_tokenizer
 from electra.errors import UserError
 
 _BATCH_CHARACTERS = 2_000_000  # what is encoded at once; some tens of megabytes of memory
 _RUN = 1000  # pieces that are taken or left together when a vocabulary is learned from a part of the text
-VOCABULARY_BYTES = 300_000_000
+VOCABULARY_BYTES = 200_000_000
 """A vocabulary is learned from about so many bytes of text, spread evenly over it: counts of distinct words grow without
 end, and the pieces that more text would change are the rarest."""
 
@@ -240,8 +241,8 @@ def _encode(
             held_back.append(batch)
             yield [piece.text for piece in batch]
 
-    for encoded in encode_texts(tokenizer, texts()):
-        routed: dict[int, list[tuple[list[int], bool, bool, int]]] = {id(writer): [], id(heldout): []}
+    for encoded in encode_batches(TextEncoder(tokenizer, writer.dtype), texts()):
+        routed: dict[int, list[tuple[bytes, bool, bool, int]]] = {id(writer): [], id(heldout): []}
         for piece, ids in zip(held_back.pop(0), encoded, strict=True):
             if piece.starts_document:
                 target = heldout if heldout is not None and _chosen(piece.text, heldout_share) else writer

@@ -131,27 +131,31 @@ class StoreWriter:
                 file.close()
         shutil.rmtree(self.temporary, ignore_errors=True)
 
-    def add(self, pieces: list[tuple[list[int], bool, bool, int]]) -> None:
-        """Append pieces: (ids, starts a line, starts a document, words in it)."""
-        ids: list[int] = []
+    def add(self, pieces: list[tuple[bytes, bool, bool, int]]) -> None:
+        """Append pieces: (ids as bytes of `dtype`, starts a line, starts a document, words in it)."""
+        ids: list[bytes] = []
         documents: list[int] = []
         lines: list[int] = []
+        at, size, separator = self.tokens, self.dtype.itemsize, np.array([self.special.sep], dtype=self.dtype).tobytes()
         for piece, starts_line, starts_document, num_words in pieces:
             if starts_document:
                 if self.documents:
-                    ids.append(self.special.sep)
-                documents.append(self.tokens + len(ids))
+                    ids.append(separator)
+                    at += 1
+                documents.append(at)
                 self.documents += 1
             if starts_line:
-                lines.append(self.tokens + len(ids))
+                lines.append(at)
                 self.lines += 1
-            ids += piece
+            ids.append(piece)
+            at += len(piece) // size
             self.words += num_words
-        self._write(0, np.array(ids, dtype=self.dtype))
+        tokens = np.frombuffer(b"".join(ids), dtype=self.dtype)
+        self._write(0, tokens)
         self._write(1, np.array(documents, dtype="<i8"))
         self._write(2, np.array(lines, dtype="<i8"))
-        self.unknown += ids.count(self.special.unk)
-        self.tokens += len(ids)
+        self.unknown += int(np.count_nonzero(tokens == self.special.unk))
+        self.tokens = at
 
     def finish(self, source: dict[str, Any], shuffle_seed: int | None = None) -> TokenStore:
         """Close the last document, write tokenizer and manifest, and give the store its name.

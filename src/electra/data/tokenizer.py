@@ -7,8 +7,7 @@ import hashlib
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -142,31 +141,3 @@ def tokenizer_hash(tokenizer: Any) -> str:
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
     relevant = {name: parts[name] for name in ("normalizer", "pre_tokenizer", "model", "added_tokens")}
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
-
-
-def encode_texts(tokenizer: Any, batches: Iterable[list[str]]) -> Iterator[list[list[int]]]:
-    """Word-piece ids of each text of each batch, no special tokens added; all cores work on a batch.
-
-    A literal "[MASK]" in a text is a text: it becomes ordinary word pieces, never the special id.
-    """
-    import tokenizers
-
-    backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())  # ours to set up
-    backend.no_padding()
-    backend.no_truncation()
-    backend.encode_special_tokens = True
-
-    def encode(batch: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in backend.encode_batch_fast(batch, add_special_tokens=False)]
-
-    # The library lets other threads run while it encodes: reading and writing are done in that time. The next batch is
-    # handed over before the last one is taken, so that the cores never wait.
-    with ThreadPoolExecutor(1) as pool:
-        pending: Future[list[list[int]]] | None = None
-        for batch in batches:
-            submitted = pool.submit(encode, batch)
-            if pending is not None:
-                yield pending.result()
-            pending = submitted
-        if pending is not None:
-            yield pending.result()

@@ -1,0 +1,82 @@
+"""Looking words up gives what the library gives, on any text."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken
+
+from electra.data import encoding as encoding_module
+from electra.data.encoding import TextEncoder, encode_batches
+from electra.data.tokenizer import train_tokenizer
+
+TEXTS = [
+    "the chef cooked the soup, didn't he?",
+    "Füße, naïve café: 東京 は 大きい",
+    "the the the soup-chef e.g. 3.14 [MASK] ##s",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, 150)
+
+
+def by_library(tokenizer, texts):
+    encoder = TextEncoder(tokenizer, "<u2")
+    encoder.by_word = False
+    return encoder(texts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=60), max_size=5))
+@example(
+    [
+        "a\x1cb\x1d c\x0bd\x0ce",
+        "a\u00a0b\u200bc\u2028d\u0085e\u3000f",
+        "\u0301 \u0301e e\u0301\u0323",
+        "ΑΣ ΑΣΑ İstanbul",
+        "",
+    ]
+)
+@example(
+    ["x" * 200, "the\x00soup \ufffd \ue000", "[SEP][MASK] [PAD]", "\U0001f468\u200d\U0001f469 \U00020000\U00020001"]
+)
+def test_any_text(tokenizer, texts):
+    encoder = TextEncoder(tokenizer, "<u2")
+    assert encoder.by_word
+    expected = by_library(tokenizer, texts)
+    assert encoder(texts) == expected
+    assert encoder(texts) == expected  # from memory
+
+
+@pytest.mark.parametrize("keep_case", [False, True])
+def test_batches_in_order_with_a_full_memory(keep_case, monkeypatch):
+    tokenizer = train_tokenizer(TEXTS, 150, lowercase=not keep_case)
+    monkeypatch.setattr(encoding_module, "_MAX_WORDS", 5)
+    batches = [[text, text.upper()] for text in TEXTS] * 3
+    encoder = TextEncoder(tokenizer, "<u4")
+    found = list(encode_batches(encoder, iter(batches)))
+    plain = TextEncoder(tokenizer, "<u4")
+    plain.by_word = False
+    assert found == [plain(batch) for batch in batches]
+    assert len(encoder._known) <= 5
+    ids = tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]
+    assert np.frombuffer(found[0][0], "<u4").tolist() == ids
+
+
+def test_tokenizers_that_do_not_split_at_white_space_go_to_the_library(tokenizer):
+    other = train_tokenizer(TEXTS, 150)
+    other.add_tokens([AddedToken("the soup", normalized=True)])
+    encoder = TextEncoder(other, "<u2")
+    assert not encoder.by_word
+    assert np.frombuffer(encoder(["eat the soup"])[0], "<u2")[-1] == other.convert_tokens_to_ids("the soup")
+
+
+def test_an_error_in_reading_comes_through(tokenizer):
+    def batches():
+        yield ["the soup"]
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        list(encode_batches(TextEncoder(tokenizer, "<u2"), batches()))
