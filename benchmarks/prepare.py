@@ -134,7 +134,7 @@ def main() -> None:
                 for _ in range(options.rounds)
             ]
             result["rounds"] = rounds
-            for what in ("raw", "ours"):
+            for what in sides:
                 print(f"{what:>5}: {size / 1e6 / statistics.median(r[what] for r in rounds):6.2f} MB/s")
             ratios = [r["raw"] / r["ours"] for r in rounds]
             print(f"ours / raw: median {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
@@ -161,8 +161,9 @@ def main() -> None:
             found = json.loads(output.strip().splitlines()[-1])
             result["large"] = {"gigabytes": options.gigabytes, **found, "memory": samples}
             print(
-                f"{options.gigabytes:g} GB: {found['documents']:,} documents, {found['tokens']:,} tokens in {found['seconds']:,.0f} s "
-                f"({found['vocabulary_seconds']:,.0f} s for the vocabulary), peak memory {found['peak_mib']:,.0f} MiB"
+                f"{options.gigabytes:g} GB: {found['documents']:,} documents, {found['tokens']:,} tokens in "
+                f"{found['seconds']:,.0f} s ({found['vocabulary_seconds']:,.0f} s for the vocabulary), "
+                f"peak memory {found['peak_mib']:,.0f} MiB"
             )
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
