@@ -134,7 +134,7 @@ def main() -> None:
                 for _ in range(options.rounds)
             ]
             result["rounds"] = rounds
-            for what in sides:
+            for what in ("raw", "ours"):
                 print(f"{what:>5}: {size / 1e6 / statistics.median(r[what] for r in rounds):6.2f} MB/s")
             ratios = [r["raw"] / r["ours"] for r in rounds]
             print(f"ours / raw: median {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")

@@ -11,9 +11,11 @@ import torch
 from transformers import AutoTokenizer, pipeline
 
 from conftest import small_model
+from electra.cli import main
 from electra.config import EncoderConfig, FinetuneConfig
 from electra.data.tokenizer import train_tokenizer
 from electra.errors import UserError
+from electra.evaluate import detect as detect_module
 from electra.evaluate import finetune as finetune_module
 from electra.evaluate.detect import Detector, _windows, as_json, detect, render, word_probabilities
 from electra.evaluate.finetune import finetune, layer_rates
@@ -174,6 +176,24 @@ def test_detection(model):
         detect(model / "generator", [text])
     (many,) = detect(model / "discriminator", ["the film " * 60], max_length=20)
     assert len(many) == 120
+
+
+def test_a_file_is_judged_line_by_line(model, tmp_path, capsys, monkeypatch):
+    lines = ["the film was good", "", "a story " * 90, "well"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(detect_module, "_LINES_AT_ONCE", 2)
+    assert main(["detect", str(model / "discriminator"), "--file", str(tmp_path / "lines.txt")]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["text"] for record in records] == lines
+    for line, record in zip(lines, records, strict=True):
+        alone = as_json(line, detect(model / "discriminator", [line])[0])["tokens"]
+        assert [token["token"] for token in record["tokens"]] == [token["token"] for token in alone]
+        found = [token["probability"] for token in record["tokens"]]
+        assert found == pytest.approx([token["probability"] for token in alone], abs=1e-5)
+    assert main(["detect", str(model / "discriminator")]) == 2
+    assert "either a TEXT in quotes or --file" in capsys.readouterr().err
+    assert main(["detect", str(model / "discriminator"), "--file", str(tmp_path / "none.txt")]) == 2
+    assert "none.txt: no such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("count", "size"), [(0, 10), (5, 10), (10, 10), (11, 10), (37, 10), (100, 18), (101, 3)])

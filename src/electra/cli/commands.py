@@ -5,9 +5,11 @@ Imports of torch wait until the arguments are known to be good, so that help and
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -43,6 +45,32 @@ BUDGETS = ("num_steps", "num_tokens", "num_flops", "num_minutes")
 def without_budget(settings: PretrainConfig) -> PretrainConfig:
     train = dataclasses.replace(settings.train, num_steps=None, num_tokens=None, num_flops=None, num_minutes=None)
     return dataclasses.replace(settings, train=train)
+
+
+@contextlib.contextmanager
+def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on the standard error, where that is a terminal: count, rate and time left. Gives the function that moves it."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TaskProgressColumn(show_speed=True),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda count: progress.advance(task, count)
 
 
 def show_scores(scores: dict[str, Any]) -> None:
@@ -199,10 +227,15 @@ class Finetune:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Detect:
-    """Say of each token of a text how likely it is that somebody put it in the place of another."""
+    """Say of each token of a text how likely it is that somebody put it in the place of another.
+
+    With --file every line of a text file is judged, and each gives a line of JSON.
+    """
 
     model: Model
-    text: Annotated[tyro.conf.Positional[str], positional("TEXT", "Text in quotes.")]
+    text: Annotated[tyro.conf.Positional[str | None], positional("TEXT", "Text in quotes.")] = None
+    file: Path | None = None
+    """Text file (also .gz, .xz or .zst) instead of TEXT; - is the standard input."""
     json: bool = False
     """Print JSON instead of colours."""
 
@@ -211,11 +244,25 @@ class Detect:
 
         from electra.evaluate.detect import as_json, detect, render
 
+        if (self.text is None) == (self.file is None):
+            raise UserError("give either a TEXT in quotes or --file FILE")
+        if self.file is not None:
+            return self.judge_lines(self.file)
+        assert self.text is not None
         [verdicts] = detect(self.model, [self.text])
         if self.json:
             show(as_json(self.text, verdicts))
         else:
             Console(highlight=False).print(render(self.text, verdicts), soft_wrap=True)
+
+    def judge_lines(self, file: Path) -> None:
+        from electra.data.text import read_lines
+        from electra.evaluate.detect import detect_lines
+
+        lines = (line.rstrip("\n") for line in sys.stdin) if str(file) == "-" else read_lines(file)
+        with progress_bar("lines", None) as advance:
+            for record in detect_lines(self.model, lines, progress=advance):
+                print(json.dumps(record, ensure_ascii=False))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

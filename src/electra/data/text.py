@@ -122,6 +122,15 @@ def read_text_lines(source: Source, options: ReadOptions) -> Iterator[str]:
         yield from _whole_lines(source, options, lambda count: None)
 
 
+def read_lines(path: Path) -> Iterator[str]:
+    """The same of one file, packed (.gz, .xz, .zst) or not. Raises UserError when it is not there or cannot be read."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    packing = path.suffix.lower() if path.suffix.lower() in _COMPRESSIONS else ""
+    source = Source(str(path), "txt", packing.removeprefix("."), path.stat().st_size)
+    return read_text_lines(source, ReadOptions())
+
+
 @contextmanager
 def _faults_named(source: Source) -> Iterator[None]:
     """What a damaged or unreadable file makes the libraries raise, as a UserError that names it."""

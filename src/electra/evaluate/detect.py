@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from electra.errors import UserError
 from electra.model.encoder import Encoder
 from electra.model.heads import ReplacedTokenHead
 from electra.model.hf import load_discriminator, load_encoder
+
+TOKENS_AT_ONCE = 8192
+"""Padded tokens that go through the network together."""
+_LINES_AT_ONCE = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Detector:
         self.tokenizer = load_tokenizer(directory)
 
     @torch.inference_mode()
-    def __call__(self, texts: Sequence[str], batch_size: int = 32, max_length: int = 512) -> list[list[TokenVerdict]]:
+    def __call__(self, texts: Sequence[str], max_length: int = 512) -> list[list[TokenVerdict]]:
         """The verdicts on each text's word pieces, in order; special tokens are left out.
 
         A text longer than `max_length` tokens is judged in windows that overlap by half; a token's verdict is from the
@@ -62,14 +67,11 @@ class Detector:
             for index, ids in enumerate(encoded["input_ids"])
             for start, keep in _windows(len(ids), max_length - 2)
         ]
-        windows.sort(key=lambda window: len(window[2]))
-        for at in range(0, len(windows), batch_size):
-            batch = windows[at : at + batch_size]
-            for (index, start, _, keep), row in zip(
-                batch,
-                replaced_probabilities(self.encoder, self.head, self.tokenizer, [w[2] for w in batch]),
-                strict=True,
-            ):
+        rows = [window[2] for window in windows]
+        for batch in batches_by_length(rows, TOKENS_AT_ONCE):
+            judged = replaced_probabilities(self.encoder, self.head, self.tokenizer, [rows[at] for at in batch])
+            for at, row in zip(batch, judged, strict=True):
+                index, start, _, keep = windows[at]
                 probabilities[index][start + keep.start : start + keep.stop] = row[keep]
         return [
             [
@@ -84,15 +86,31 @@ class Detector:
         ]
 
 
-def detect(
-    model: str | Path, texts: Sequence[str], *, batch_size: int = 32, max_length: int = 512
-) -> list[list[TokenVerdict]]:
+def detect(model: str | Path, texts: Sequence[str], *, max_length: int = 512) -> list[list[TokenVerdict]]:
     """The probability that each token of each text was replaced.
 
     `model` is a run directory or a Hugging Face discriminator (`ElectraForPreTraining`, or our ModernBERT export). Raises
     UserError for a model without a replaced-token head.
     """
-    return Detector(model)(texts, batch_size, max_length)
+    return Detector(model)(texts, max_length)
+
+
+def detect_lines(
+    model: str | Path, lines: Iterable[str], *, progress: Callable[[int], None] = lambda count: None
+) -> Iterator[dict[str, Any]]:
+    """`as_json` of each line, in order, in memory that does not grow with their number. `progress` is called with the number
+    of further lines that are done."""
+    detector = Detector(model)
+    for part in _parts(lines, _LINES_AT_ONCE):
+        for text, verdicts in zip(part, detector(part), strict=True):
+            yield as_json(text, verdicts)
+        progress(len(part))
+
+
+def _parts(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    iterator = iter(lines)
+    while part := list(itertools.islice(iterator, size)):
+        yield part
 
 
 @torch.inference_mode()

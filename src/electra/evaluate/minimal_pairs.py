@@ -21,13 +21,11 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from electra.data.text import ReadOptions, Source, read_text_lines
+from electra.data.text import read_lines
 from electra.errors import UserError
-from electra.evaluate.detect import batches_by_length, padded
+from electra.evaluate.detect import TOKENS_AT_ONCE, batches_by_length, padded
 from electra.model.encoder import Encoder
 from electra.model.heads import ReplacedTokenHead
-
-_TOKENS_AT_ONCE = 8192
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +120,7 @@ def naturalness(
     encoder.eval()
     head.eval()
     scores = np.zeros(len(rows))
-    for batch in batches_by_length(rows, _TOKENS_AT_ONCE):
+    for batch in batches_by_length(rows, TOKENS_AT_ONCE):
         ids_BL, mask_BL = padded([rows[index] for index in batch], tokenizer)
         logits_BL = head(encoder(ids_BL, mask_BL)).double()
         inner_BL = torch.ones_like(ids_BL, dtype=torch.bool) if mask_BL is None else mask_BL.clone()
@@ -144,7 +142,7 @@ def _files(path: Path) -> Iterator[tuple[str, Iterator[str]]]:
         if not files:
             raise UserError(f"{path}: holds no .jsonl file")
         for file in files:
-            yield str(file), _lines(file)
+            yield str(file), read_lines(file)
     elif path.is_file() and ".tar" in path.suffixes:
         try:
             with tarfile.open(path) as archive:
@@ -156,14 +154,9 @@ def _files(path: Path) -> Iterator[tuple[str, Iterator[str]]]:
         except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: damaged, or not a .tar of UTF-8 text ({error})") from None
     elif path.is_file():
-        yield str(path), _lines(path)
+        yield str(path), read_lines(path)
     else:
         raise UserError(f"{path}: no such file or directory")
-
-
-def _lines(path: Path) -> Iterator[str]:
-    compression = path.suffix.removeprefix(".") if path.suffix in (".gz", ".xz", ".zst") else ""
-    return read_text_lines(Source(str(path), "txt", compression, path.stat().st_size), ReadOptions())
 
 
 def _parse(line: str, where: str, default_paradigm: str) -> MinimalPair:
