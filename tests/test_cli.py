@@ -173,7 +173,7 @@ def test_the_way_to_the_first_answer_is_short():
         ("prepare text.txt", "--out is missing"),
         ("finetune model", "--task-file is missing"),
         ("finetune --task-file f.csv", "MODEL is missing"),
-        ("detect model", "TEXT is missing"),
+        ("detect model", "give either a TEXT in quotes or --file FILE"),
         ("detect model the chef", "chef: not understood; quote a text of several words"),
         ("export run", "OUT is missing"),
         ("report no-such-run", "no-such-run: no config.yaml in it"),

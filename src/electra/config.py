@@ -308,6 +308,8 @@ class TrainConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto`: bfloat16 autocast where the hardware has units for it, else float32."""
     device: str = "auto"
+    compile: bool = False
+    """On an accelerator, compile the blocks with torch.compile: minutes at the start for faster steps."""
     num_threads: int = 0
     """CPU threads of this process; 0 means all cores."""
     tensorboard: bool = False

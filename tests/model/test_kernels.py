@@ -145,7 +145,7 @@ def test_vocabulary_samples_are_the_inverse_cdf():
 
 def test_dropout_rate_and_independence():
     shape = (400, 500)
-    one, two = (dropout_factors(shape, dropout_key(), 0.1) for _ in range(2))
+    one, two = (dropout_factors(shape, dropout_key(0.1, torch.empty(0)), 0.1) for _ in range(2))
     for factors in (one, two):
         assert factors.unique().tolist() == pytest.approx([0.0, 1 / 0.9])
         dropped = (factors == 0).double()

@@ -77,7 +77,7 @@ def attend_at(
     if rotary is not None:
         q, k = rotate(q, (rotary[0][at][:, None], rotary[1][at][:, None])), rotate(k, rotary)
     seen = _seen(L, mask, window, query.device, at)
-    return _plain_attention(q, k, v, seen, p, dropout_key() if p > 0.0 else 0).transpose(1, 2).reshape(B, K, H * S)
+    return _plain_attention(q, k, v, seen, p, dropout_key(p, q)).transpose(1, 2).reshape(B, K, H * S)
 
 
 def _seen(

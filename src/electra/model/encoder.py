@@ -35,12 +35,9 @@ def norm(x_BLD: Tensor, layer: nn.LayerNorm) -> Tensor:
 
 def add_and_norm(x_BLD: Tensor, residual_BLD: Tensor, layer: nn.LayerNorm, rate: float) -> tuple[Tensor, Tensor]:
     """s = residual + dropout(x) -> (norm(s), s)."""
-    return kernels.dropout_add_norm(x_BLD, residual_BLD, layer.weight, layer.bias, layer.eps, rate, _key(rate))
-
-
-def _key(rate: float) -> int:
-    """A key for one use of dropout; none is drawn where nothing is dropped."""
-    return dropout_key() if rate > 0.0 else 0
+    return kernels.dropout_add_norm(
+        x_BLD, residual_BLD, layer.weight, layer.bias, layer.eps, rate, dropout_key(rate, x_BLD)
+    )
 
 
 def truncated_normal_(weight: Tensor, std: float) -> None:
@@ -123,7 +120,9 @@ class Attention(nn.Module):
         rate = self.dropout if self.training else 0.0
         if at_BK is None:
             qkv_BL3HS = kernels.linear(x_BLD, self.qkv.weight, self.qkv.bias).view(B, L, 3, *heads)
-            mixed_BLD = attention.attend(qkv_BL3HS, seen.mask_BL, seen.rotary, seen.window, rate, _key(rate))
+            mixed_BLD = attention.attend(
+                qkv_BL3HS, seen.mask_BL, seen.rotary, seen.window, rate, dropout_key(rate, x_BLD)
+            )
         else:
             (query_DD, rest_2DD), (query_D, rest_2D) = self._split()
             query_BKHS = kernels.linear(gather_positions(x_BLD, at_BK), query_DD, query_D).view(B, -1, *heads)
@@ -154,7 +153,7 @@ class FeedForward(nn.Module):
         rate = self.dropout if self.training else 0.0
         up, down = self.up, self.down
         return kernels.feed_forward(
-            x_BLD, up.weight, up.bias, down.weight, down.bias, gated=self.gated, p=rate, key=_key(rate)
+            x_BLD, up.weight, up.bias, down.weight, down.bias, gated=self.gated, p=rate, key=dropout_key(rate, x_BLD)
         )
 
 
@@ -268,11 +267,11 @@ class Encoder(nn.Module):
         rate = self.config.hidden_dropout if self.training else 0.0
         project = self.embeddings_project
         if self.embeddings_norm is None:  # classic: dropout comes before the projection ...
-            x = kernels.dropout(x, rate, _key(rate))
+            x = kernels.dropout(x, rate, dropout_key(rate, x))
         if project is not None:
             x = kernels.linear(x, project.weight, project.bias)
         if self.embeddings_norm is not None:  # ... modern: after the norm
-            x = kernels.dropout(norm(x, self.embeddings_norm), rate, _key(rate))
+            x = kernels.dropout(norm(x, self.embeddings_norm), rate, dropout_key(rate, x))
         return x
 
     def forward(

@@ -25,8 +25,11 @@ LOGITS_BYTES = 32 * 2**20
 # -------------------------------------------------------------------------------------------------------------- dropout
 
 
-def dropout_key() -> int:
-    """A fresh key for one dropout call, drawn from torch's default generator (so `torch.manual_seed` governs it)."""
+def dropout_key(rate: float, x: Tensor) -> int:
+    """A fresh key for dropping from `x`, drawn from torch's default generator (so `torch.manual_seed` governs it); 0, and
+    nothing is drawn, where nothing is dropped and on devices that drop by a generator of their own."""
+    if rate == 0.0 or x.device.type != "cpu":
+        return 0
     return int(torch.empty((), dtype=torch.int64).random_())
 
 

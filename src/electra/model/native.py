@@ -94,12 +94,12 @@ def call(name: str, *arguments: Tensor | int | float | None) -> None:
 def fused(*activations: Tensor | None, weights: tuple[Tensor | None, ...] = ()) -> bool:
     """Whether the compiled kernels take these tensors: on the CPU, weights in float32, activations all in float32 or all in
     bfloat16; under autocast to bfloat16 they are cast first (see `activation`)."""
-    autocast = torch.is_autocast_enabled("cpu")
     given = [t for t in activations if t is not None]
-    kinds = {t.dtype for t in given}
+    if any(t.device.type != "cpu" for t in given):
+        return False
+    autocast, kinds = torch.is_autocast_enabled("cpu"), {t.dtype for t in given}
     return (
-        all(t.device.type == "cpu" for t in given)
-        and kinds <= {torch.float32, torch.bfloat16}
+        kinds <= {torch.float32, torch.bfloat16}
         and (len(kinds) == 1 or autocast)
         and all(w is None or (w.device.type == "cpu" and w.dtype == torch.float32) for w in weights)
         and (not autocast or torch.get_autocast_dtype("cpu") == torch.bfloat16)

@@ -23,7 +23,8 @@ from electra.train.start import check_start, start_from_corpus
 # What may differ between two sessions of one run: it changes neither the weights nor what they are compared with.
 _FREE = {
     "train.save_every", "train.save_minutes", "train.keep_checkpoints", "train.log_every", "train.eval_every",
-    "train.eval_batches", "train.num_threads", "train.tensorboard", "train.device", "data.heldout", "data.store", "run_dir",
+    "train.eval_batches", "train.num_threads", "train.tensorboard", "train.device", "train.compile",
+    "data.heldout", "data.store", "run_dir",
 }  # fmt: skip
 
 CPU_MICRO_BATCH_TOKENS = 4096  # keeps a layer of Small near the cache; benchmarks/step.py runs with it
@@ -67,6 +68,10 @@ def open_run(config: PretrainConfig) -> Run:
             f"at least {distributed.world_size()}"
         )
     device = choose_device(config.train.device)
+    if config.train.compile and device.type == "cpu":
+        raise UserError(
+            "train.compile is for accelerators: the CPU has kernels of its own, which are faster; leave it out"
+        )
     if distributed.rank() == 0:
         _claim(config, store)
     distributed.barrier()
@@ -160,7 +165,12 @@ def _micro_batch_size(config: PretrainConfig, device: torch.device) -> int:
 def build_pair(run: Run) -> Pair:
     """The two networks, with their initial weights unless a checkpoint is about to replace them."""
     resumes = newest_checkpoint(run.config.run_dir) is not None
-    return initial_pair(run.config, None if resumes else run.store).to(run.device)
+    pair = initial_pair(run.config, None if resumes else run.store).to(run.device)
+    if run.config.train.compile:
+        for encoder in {pair.generator, pair.discriminator}:
+            for block in encoder.blocks:
+                block.compile()
+    return pair
 
 
 def initial_pair(config: PretrainConfig, store: TokenStore | None) -> Pair:
