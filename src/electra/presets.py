@@ -209,7 +209,7 @@ def tiny() -> PretrainConfig:
     return PretrainConfig(
         data=DataConfig(length=128),
         model=dataclasses.replace(model, discriminator=encoder, unigram_bias=True, embedding_start="cooccurrence"),
-        objective=ObjectiveConfig(mask_fraction=0.2, mask_share=1.0, discriminator_start=0.4),
+        objective=ObjectiveConfig(mask_fraction=0.2, mask_share=1.0, discriminator_start=0.2),
         optimizer=OptimizerConfig(
             name="muon",
             muon_learning_rate=0.02,
