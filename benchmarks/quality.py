@@ -3,7 +3,7 @@
 The rival is what one writes with the Hugging Face classes of our export (for `tiny`: ModernBertForMaskedLM and
 ModernBertForTokenClassification, token table shared, their own initialisation): joint from the first step, 15% masked, lambda
 50, Gumbel noise over the vocabulary, AdamW with linear warm-up (2%) and decay, rows from the same store. Both sides are scored
-by the same code at the same minutes, and scoring takes nothing from the time.
+by the same code at the same minutes, and scoring takes nothing from the time. Our side is a speedrun (`electra speedrun`).
 
     python benchmarks/quality.py --store store --heldout heldout --pairs blimp.tar.xz --minutes 30 --out quality
 """
@@ -28,14 +28,13 @@ from electra.data.loader import BatchLoader
 from electra.data.packing import make_rows
 from electra.data.shards import TokenStore
 from electra.data.tokenizer import load_tokenizer
-from electra.evaluate.curve import curve, describe
+from electra.evaluate.curve import describe
 from electra.evaluate.heldout import pair_scores
 from electra.evaluate.minimal_pairs import read_pairs, score_pairs
 from electra.model.hf import export_discriminator, export_generator, load_discriminator, load_generator
 from electra.objectives import make_objective
 from electra.presets import PRESETS
-from electra.studies.speedrun import draw, machine
-from electra.train.loop import pretrain
+from electra.studies.speedrun import draw, machine, speedrun
 from electra.train.run import initial_pair
 
 SHARE_OF_WARMUP = 0.02
@@ -143,17 +142,6 @@ def run_rival(config: PretrainConfig, seed: int, options: argparse.Namespace, ou
     return points
 
 
-def run_ours(config: PretrainConfig, seed: int, options: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
-    train = dataclasses.replace(
-        config.train, seed=seed, num_minutes=options.minutes, save_every=0, save_minutes=options.minutes / options.points,
-        keep_checkpoints=10 * options.points, eval_every=0,
-    )  # fmt: skip
-    pretrain(dataclasses.replace(config, run_dir=out, train=train))
-    return curve(
-        out, options.heldout, options.pairs, limit=options.limit, say=lambda line: print("ours:", line, flush=True)
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, required=True)
@@ -167,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--side", choices=("both", "ours", "transformers"), default="both")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--log", type=Path, help="log of speedruns that our side is put into; default OUT/speedrun.md")
     parser.add_argument("--out", type=Path, required=True, help="directory for runs, quality.json and quality.png")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -176,12 +165,18 @@ def main() -> None:
         data=dataclasses.replace(preset.data, store=options.store),
         train=dataclasses.replace(preset.train, num_threads=options.threads),
     )
-    runners = {"ours": run_ours, "transformers": run_rival}
-    sides = {
-        side: [run(config, seed, options, options.out / f"{side}-{seed}") for seed in range(options.seeds)]
-        for side, run in runners.items()
-        if options.side in ("both", side)
-    }
+    sides: dict[str, list[list[dict[str, Any]]]] = {}
+    if options.side in ("both", "ours"):
+        ours = options.out / "ours"
+        if not (ours / "record.json").is_file():
+            speedrun(
+                config, ours, options.log or options.out / "speedrun.md", heldout=options.heldout, pairs=options.pairs,
+                limit=options.limit, minutes=options.minutes, seeds=options.seeds, points=options.points, preset=options.preset,
+            )  # fmt: skip
+        sides["ours"] = json.loads((ours / "curve.json").read_text())
+    if options.side in ("both", "transformers"):
+        seeds = range(config.train.seed, config.train.seed + options.seeds)
+        sides["transformers"] = [run_rival(config, seed, options, options.out / f"rival-{seed}") for seed in seeds]
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     result = {"machine": machine(), "threads": options.threads, "minutes": options.minutes, "preset": options.preset}
     result |= {"versions": versions, "rival_rate": options.rival_rate, "sides": sides}

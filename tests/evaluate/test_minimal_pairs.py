@@ -6,18 +6,21 @@ import json
 import math
 import tarfile
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer
 
-from conftest import OBJECTS, SUBJECTS, VERBS, small_model
+from conftest import OBJECTS, SUBJECTS, VERBS, sentences, small_model
 from electra.cli import main
 from electra.config import OptimizerConfig, PretrainConfig
+from electra.data.prepare import prepare
+from electra.data.shards import TokenStore
 from electra.errors import UserError
-from electra.evaluate.curve import curve
-from electra.evaluate.minimal_pairs import MinimalPair, naturalness, read_pairs, score_pairs
+from electra.evaluate.curve import Ruler, curve
+from electra.evaluate.minimal_pairs import Discriminator, MinimalPair, naturalness, read_pairs, score_pairs
 from electra.evaluate.suites import evaluate
-from electra.model.heads import ReplacedTokenHead
+from electra.model.pair import Pair
 from electra.presets import small
 from electra.train.export import load_run
 from electra.train.loop import pretrain
@@ -43,7 +46,7 @@ def run(store, tmp_path_factory):
 def pairs_file(tmp_path):
     path = tmp_path / "pairs.jsonl"
     records = [
-        {"sentence_good": GOOD, "sentence_bad": BAD, "UID": "order", "linguistics_term": "syntax"},
+        {"sentence_good": GOOD, "sentence_bad": BAD, "UID": "order", "linguistics_term": "syntax", "field": "a/b"},
         {
             "sentence_good": "the king ate .",
             "sentence_bad": "king the ate .",
@@ -61,7 +64,7 @@ class Oracle(torch.nn.Module):
 
     def __init__(self, bad_ids):
         super().__init__()
-        self.bad_ids, self.config = torch.tensor(bad_ids), type("Config", (), {"blocks": "modern"})
+        self.bad_ids = torch.tensor(bad_ids)
 
     def forward(self, ids, mask):
         return torch.isin(ids, self.bad_ids).float() * 4.0 - 2.0
@@ -74,10 +77,9 @@ def test_score_is_the_sum_over_inner_tokens(run):
     with torch.no_grad():
         logits = pair.discriminator_head(pair.discriminator(ids))[0, 1:-1].double()
     expected = sum(math.log(1.0 - torch.sigmoid(x).item()) for x in logits)
-    alone = naturalness(pair.discriminator, pair.discriminator_head, tokenizer, [GOOD])
-    padded = naturalness(
-        pair.discriminator, pair.discriminator_head, tokenizer, [GOOD, GOOD + " " + GOOD, "the king ."]
-    )
+    network = Discriminator(pair.discriminator, pair.discriminator_head)
+    alone = naturalness(network, tokenizer, [GOOD])
+    padded = naturalness(network, tokenizer, [GOOD, GOOD + " " + GOOD, "the king ."])
     assert alone[0] == pytest.approx(expected, rel=1e-5)
     assert padded[0] == pytest.approx(expected, rel=1e-5)
 
@@ -90,12 +92,13 @@ def test_accuracy_ties_and_means(run):
         MinimalPair(f"the {one}", f"the {marked}", "a", "x"),
         MinimalPair(f"the {marked}", f"the {one}", "a", "x"),
         MinimalPair(f"the {one}", f"the {two}", "a", "x"),  # a tie
-        MinimalPair(f"the {two}", f"{marked} {two}", "b", "x"),
-        MinimalPair(f"{marked} the", f"{one} the", "c", "y"),
+        MinimalPair(f"the {two}", f"{marked} {two}", "b", "x", "f"),
+        MinimalPair(f"{marked} the", f"{one} the", "c", "y", "g"),
     ]
-    scores = score_pairs(oracle, torch.nn.Identity(), tokenizer, pairs)
+    scores = score_pairs(oracle, tokenizer, pairs)
     assert scores.paradigms == {"a": 0.5, "b": 1.0, "c": 0.0}
     assert scores.phenomena == {"x": 0.75, "y": 0.0}
+    assert scores.fields == {"f": 1.0, "g": 0.0}
     assert scores.overall == pytest.approx(0.5)
     assert scores.num_pairs == 5
 
@@ -103,7 +106,7 @@ def test_accuracy_ties_and_means(run):
 def test_files_directories_and_archives_give_the_same(pairs_file, tmp_path):
     pairs, digest = read_pairs(pairs_file)
     assert [pair.paradigm for pair in pairs] == ["order", "order", "same"]
-    assert pairs[0] == MinimalPair(GOOD, BAD, "order", "syntax")
+    assert pairs[0] == MinimalPair(GOOD, BAD, "order", "syntax", "a_b")
     folder = tmp_path / "folder" / "inner"
     folder.mkdir(parents=True)
     with gzip.open(folder / "pairs.jsonl.gz", "wt") as file:
@@ -121,6 +124,7 @@ def test_files_directories_and_archives_give_the_same(pairs_file, tmp_path):
         ("{oops\n", "line 1: not JSON"),
         ('\n{"sentence_good": "a"}\n', "line 2: has no text 'sentence_bad'"),
         ("[1]\n", "has no text 'sentence_good'"),
+        ('{"sentence_good": " ", "sentence_bad": "a"}\n', "line 1: has no text 'sentence_good'"),
         ("\n", "holds no minimal pairs"),
     ],
 )
@@ -128,15 +132,74 @@ def test_mistakes_are_named(tmp_path, text, complaint):
     (tmp_path / "x.jsonl").write_text(text)
     with pytest.raises(UserError, match=complaint):
         read_pairs(tmp_path / "x.jsonl")
-    (tmp_path / "broken.tar").write_bytes(b"no archive")
-    with pytest.raises(UserError, match="damaged"):
-        read_pairs(tmp_path / "broken.tar")
     with pytest.raises(UserError, match="no such file"):
         read_pairs(tmp_path / "missing")
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(UserError, match=r"holds no \.jsonl file"):
+        read_pairs(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("ending", ["tar", "tar.gz", "tar.xz"])
+def test_damaged_archives_are_named(tmp_path, ending):
+    content = tmp_path / "pairs.jsonl"
+    lines = (
+        json.dumps({"sentence_good": f"{line} {i}", "sentence_bad": "b"}) for i, line in enumerate(sentences(3000))
+    )
+    content.write_text("\n".join(lines))
+    mode = "w:" + ending.partition(".")[2]
+    with tarfile.open(tmp_path / f"whole.{ending}", mode) as archive:
+        archive.add(content, "pairs.jsonl")
+    whole = (tmp_path / f"whole.{ending}").read_bytes()
+    assert len(read_pairs(tmp_path / f"whole.{ending}")[0]) == 3000
+    (tmp_path / f"cut.{ending}").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / f"none.{ending}").write_bytes(b"no archive")
+    content.write_bytes(b'{"sentence_good": "caf\xe9"}')
+    with tarfile.open(tmp_path / f"latin.{ending}", mode) as archive:
+        archive.add(content, "pairs.jsonl")
+    for name in ("cut", "none", "latin"):
+        with pytest.raises(UserError, match=f"{name}.{ending}: damaged"):
+            read_pairs(tmp_path / f"{name}.{ending}")
+
+
+def test_the_hash_of_the_pairs_does_not_depend_on_the_order_of_files(tmp_path):
+    for name, good in (("a", GOOD), ("b", "the king ate .")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"sentence_good": good, "sentence_bad": BAD}))
+    with tarfile.open(tmp_path / "pairs.tar", "w") as archive:
+        for name in ("b", "a"):
+            archive.add(tmp_path / f"{name}.jsonl", f"{name}.jsonl")
+    (pairs, digest), (same_pairs, same) = read_pairs(tmp_path), read_pairs(tmp_path / "pairs.tar")
+    assert [pair.paradigm for pair in pairs] == ["a", "b"]
+    assert [pair.paradigm for pair in same_pairs] == ["b", "a"]
+    assert digest == same
+    assert digest != read_pairs(tmp_path / "a.jsonl")[1]
+
+
+def test_another_scorer_is_another_function(run):
+    pairs = [MinimalPair("a b c", "a", "p", "q"), MinimalPair("a", "a b", "r", "q")]
+    scores = score_pairs(
+        torch.nn.Identity(),
+        None,
+        pairs,
+        scorer=lambda network, tokenizer, texts, progress: np.array([*map(len, texts)]),
+    )
+    assert scores.paradigms == {"p": 1.0, "r": 0.0}
+
+
+def test_a_sentence_that_the_position_table_does_not_hold_is_named(run):
+    tokenizer = AutoTokenizer.from_pretrained(run / "tokenizer")
+    model = small_model("classic")
+    encoder = dataclasses.replace(model.discriminator, vocab_size=len(tokenizer))
+    pair = Pair(dataclasses.replace(model, discriminator=encoder))
+    network = Discriminator(pair.discriminator, pair.discriminator_head)
+    with pytest.raises(UserError, match=r"that starts 'the the the .*' has 82 tokens, the model takes 64"):
+        naturalness(network, tokenizer, [GOOD, "the " * 80])
 
 
 def test_the_suites_from_python_and_from_the_command_line(run, store, pairs_file, tmp_path, capsys):
     result = evaluate(run, "minimal-pairs", pairs_file, quiet=True)
+    assert set(result["versions"]) == {"electra", "torch", "transformers"}
+    assert result["data_sha256"] == read_pairs(pairs_file)[1]
+    assert list(result["scores"]["fields"]) == ["a_b"]
     assert 0.0 <= result["scores"]["overall"] <= 1.0
     assert result["scores"]["paradigms"]["same"] == 0.5
     words = [
@@ -146,7 +209,7 @@ def test_the_suites_from_python_and_from_the_command_line(run, store, pairs_file
         "minimal-pairs",
         "--data",
         str(pairs_file),
-        "--out",
+        "--json",
         str(tmp_path / "r.json"),
     ]
     assert main(words) == 0
@@ -158,20 +221,47 @@ def test_the_suites_from_python_and_from_the_command_line(run, store, pairs_file
 
 def test_the_curve_of_a_run(run, store, pairs_file):
     said = []
-    points = curve(run, store, pairs_file, say=said.append)
+    ruler = Ruler.open(store, pairs_file)
+    points = curve(run, ruler, say=said.append)
     assert [point["step"] for point in points] == [4, 8, 12]
     assert [point["minutes"] for point in points] == sorted(point["minutes"] for point in points)
     assert all(0.0 <= point["minimal_pairs"] <= 1.0 and point["generator_loss"] > 0.0 for point in points)
     assert len(said) == 3
-    again = curve(run, store, pairs_file, say=said.append)
+    again = curve(run, ruler, say=said.append)
     assert (again, len(said)) == (points, 3)  # nothing was scored anew
-    assert "minimal_pairs" not in curve(run, store)[0]
+    assert "minimal_pairs" not in curve(run, Ruler.open(store))[0]
+
+
+def test_what_is_measured_does_not_depend_on_how_it_was_trained(run, store):
+    """Other masks, rows and seeds in the settings would make other figures of the same weights."""
+    pair, config = load_run(run)
+    ruler = Ruler.open(store)
+    other = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, length=32),
+        objective=dataclasses.replace(config.objective, mask_fraction=0.4, mask_share=0.5, discriminator_start=0.5),
+        train=dataclasses.replace(config.train, seed=config.train.seed + 1),
+    )
+    assert ruler.measure(pair, other) == ruler.measure(pair, config)
+
+
+def test_a_ruler_that_does_not_fit_is_refused(store, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(sentences(60)))
+    prepare([text], tmp_path / "other", vocab_size=90, quiet=True)
+    with pytest.raises(UserError, match="another tokenizer made it"):
+        Ruler.open(tmp_path / "other").check(TokenStore.open(store))
+    text.write_text("the chef ate .")
+    prepare([text], tmp_path / "little", vocab=store / "tokenizer", quiet=True)
+    with pytest.raises(UserError, match="too little text"):
+        Ruler.open(tmp_path / "little")
 
 
 def test_head_and_encoder_keep_their_mode(run):
     pair, _ = load_run(run)
     pair.train()
-    naturalness(pair.discriminator, pair.discriminator_head, AutoTokenizer.from_pretrained(run / "tokenizer"), [GOOD])
+    pair.discriminator_head.eval()
+    network = Discriminator(pair.discriminator, pair.discriminator_head)
+    naturalness(network, AutoTokenizer.from_pretrained(run / "tokenizer"), [GOOD])
     assert pair.discriminator.training
-    assert isinstance(pair.discriminator_head, ReplacedTokenHead)
-    assert pair.discriminator_head.training
+    assert not pair.discriminator_head.training

@@ -315,13 +315,13 @@ class Evaluate:
     """The pairs, or the token store."""
     limit: int | None = None
     """Score only so many pairs of each paradigm."""
-    out: Path | None = None
-    """File for the result as JSON."""
+    json: Path | None = None
+    """File for the result, with the command, versions and a hash of the data."""
 
     def run(self) -> None:
         from electra.evaluate.suites import evaluate
 
-        show_scores(evaluate(self.model, self.suite, self.data, limit=self.limit, out=self.out)["scores"])
+        show_scores(evaluate(self.model, self.suite, self.data, limit=self.limit, out=self.json)["scores"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -332,10 +332,12 @@ class Speedrun:
     p-value. Stopped with Ctrl-C, the same command goes on where it was.
     """
 
-    store: Path
+    store: Path | None = None
     """Token store to train on."""
-    heldout: Path
+    heldout: Path | None = None
     """Token store of the same tokenizer to score on."""
+    data: tuple[str, ...] = ()
+    """Text instead of the two: files or directories as `electra prepare` takes them; a hundredth of it is held out."""
     pairs: Path | None = None
     """Minimal pairs to score on, too: BLiMP's .jsonl, a directory or a .tar of them."""
     limit: int = 200
@@ -347,21 +349,26 @@ class Speedrun:
     seeds: int = 1
     out: Path = Path("speedrun")
     """Directory for the runs, curve.json and curve.png."""
-    log: Path = Path("speedrun.md")
-    """Log of records; `benchmarks/speedrun.md` is the project's own."""
+    log: Path | None = None
+    """Log of records; left out, benchmarks/speedrun.md where that is there, else OUT/speedrun.md."""
     note: str = ""
     """What is new, for the log."""
 
     def run(self) -> None:
-        from electra.studies.speedrun import speedrun
+        from electra.studies.speedrun import speedrun, stores_of_text
 
+        if (self.store is None) != (self.heldout is None) or (self.store is None) == (not self.data):
+            raise UserError("give either --store STORE with --heldout STORE, or --data with text files")
+        log = self.log or next(filter(Path.is_file, [Path("benchmarks/speedrun.md")]), self.out / "speedrun.md")
         config = PRESETS[self.preset]()
         if self.config is not None:
             config = load_config(PretrainConfig, self.config, config)
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, store=self.store))
-        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        speedrun(config, **{name: value for name, value in options.items() if name not in ("store", "config")})
-        print(f"curve: {self.out / 'curve.png'}\nlog:   {self.log}")
+        store, heldout = stores_of_text(self.data, self.out) if self.data else (self.store, self.heldout)
+        assert heldout is not None
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, store=store))
+        names = ("pairs", "limit", "minutes", "seeds", "note", "preset")
+        speedrun(config, self.out, log, heldout=heldout, **{name: getattr(self, name) for name in names})
+        print(f"curve: {self.out / 'curve.png'}\nlog:   {log}")
 
 
 COMMANDS: dict[str, tuple[type[Any], str]] = {

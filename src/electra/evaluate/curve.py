@@ -2,55 +2,95 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from electra.config import DataConfig, ObjectiveConfig, PretrainConfig
+from electra.data.shards import TokenStore
 from electra.data.tokenizer import load_tokenizer
-from electra.evaluate.heldout import heldout_scores
-from electra.evaluate.minimal_pairs import read_pairs, score_pairs
+from electra.errors import UserError
+from electra.evaluate.heldout import pair_scores
+from electra.evaluate.minimal_pairs import Discriminator, MinimalPair, read_pairs, score_pairs
 from electra.files import write_file
+from electra.model.pair import Pair
+from electra.objectives import make_objective
 from electra.train.checkpoint import whole_checkpoints
 from electra.train.export import load_run
 
+ROW_LENGTH = 128
+MASKED = ObjectiveConfig(mask_fraction=0.15, mask_share=1.0)
+"""What every run is measured with, whatever it was trained with: fewer masks or longer rows would make the task easier, and a
+run that changes them could not be compared."""
 
-def curve(
-    run_dir: Path,
-    heldout: Path,
-    pairs: Path | None = None,
-    *,
-    limit: int | None = 200,
-    say: Callable[[str], None] = lambda line: None,
-) -> list[dict[str, Any]]:
-    """One point for each whole checkpoint, oldest first: `step`, `tokens`, `flops`, `minutes` of training, the keys of
-    `heldout_scores`, and `minimal_pairs` if `pairs` (see `read_pairs`) is given, of which `limit` of each paradigm are scored.
+
+@dataclasses.dataclass(frozen=True)
+class Ruler:
+    """What networks are measured against: a held-out store and, perhaps, minimal pairs."""
+
+    heldout: TokenStore
+    pairs: list[MinimalPair]
+    identity: dict[str, str]
+    """`heldout`: the store's fingerprint; `pairs`: hash of the pairs that are scored, empty without any."""
+
+    @classmethod
+    def open(cls, heldout: Path, pairs: Path | None = None, limit: int | None = 200) -> Ruler:
+        """`pairs` as `read_pairs` takes them, of which `limit` of each paradigm are scored. Raises UserError for bad data."""
+        store = TokenStore.open(heldout)
+        if len(store.tokens) < 2 * ROW_LENGTH:
+            raise UserError(f"{heldout}: {len(store.tokens)} tokens are too little text to measure on")
+        chosen, digest = read_pairs(pairs, limit) if pairs is not None else ([], "")
+        return cls(store, chosen, {"heldout": store.fingerprint, "pairs": digest})
+
+    def check(self, store: TokenStore) -> None:
+        """Raises UserError when the held-out store is of another tokenizer than the store to train on."""
+        if store.tokenizer_hash != self.heldout.tokenizer_hash:
+            raise UserError(
+                f"{self.heldout.path}: another tokenizer made it than {store.path}; "
+                f"prepare it with --vocab {store.tokenizer_dir}"
+            )
+
+    def measure(self, pair: Pair, config: PretrainConfig) -> dict[str, Any]:
+        """The keys of `pair_scores`, and with pairs `minimal_pairs` and `phenomena`, of two networks on the CPU.
+
+        Rows, masked positions and the noise behind the samples are the same for every pair of networks.
+        """
+        encoder = config.model.discriminator
+        length = min(ROW_LENGTH, encoder.max_length) if encoder.blocks == "classic" else ROW_LENGTH
+        config = dataclasses.replace(
+            config,
+            data=DataConfig(store=config.data.store, length=length),
+            train=dataclasses.replace(config.train, seed=0),
+        )
+        objective = make_objective(
+            MASKED, vocab_size=self.heldout.vocab_size, special=self.heldout.special, seed=config.train.seed
+        )
+        scores: dict[str, Any] = pair_scores(pair, config, self.heldout, objective)
+        if self.pairs:
+            network = Discriminator(pair.discriminator, pair.discriminator_head)
+            scored = score_pairs(network, load_tokenizer(self.heldout.tokenizer_dir), self.pairs)
+            scores |= {"minimal_pairs": scored.overall, "phenomena": scored.phenomena}
+        return scores
+
+
+def curve(run_dir: Path, ruler: Ruler, *, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
+    """One point for each whole checkpoint, oldest first: `step`, `tokens`, `flops`, `minutes` of training, and its measure.
 
     Points that were made before are taken from `<run>/curve.json`, whether or not their checkpoints are still there.
     """
-    chosen, digest = read_pairs(pairs, limit) if pairs is not None else ([], "")
     path = run_dir / "curve.json"
-    identity = {"heldout": str(heldout), "pairs_sha256": digest}
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    known = {point["step"]: point for point in earlier.get("points", [])} if earlier.get("of") == identity else {}
+    known = {point["step"]: point for point in earlier["points"]} if earlier.get("of") == ruler.identity else {}
     for checkpoint, state in whole_checkpoints(run_dir):
         if state.step not in known:
-            point: dict[str, Any] = {
-                "step": state.step,
-                "tokens": state.tokens,
-                "flops": state.flops,
-                "minutes": state.seconds / 60.0,
-                **heldout_scores(run_dir, heldout, checkpoint=checkpoint),
-            }
-            if chosen:
-                pair, _ = load_run(run_dir, checkpoint)
-                tokenizer = load_tokenizer(run_dir / "tokenizer")
-                scored = score_pairs(pair.discriminator, pair.discriminator_head, tokenizer, chosen)
-                point |= {"minimal_pairs": scored.overall, "phenomena": scored.phenomena}
-            known[state.step] = point
-            say(describe(point))
+            pair, config = load_run(run_dir, checkpoint)
+            point = {"step": state.step, "tokens": state.tokens, "flops": state.flops, "minutes": state.seconds / 60.0}
+            known[state.step] = point | ruler.measure(pair, config)
+            say(describe(known[state.step]))
     points = [known[step] for step in sorted(known)]
-    write_file(path, json.dumps({"of": identity, "points": points}, indent=1))
+    write_file(path, json.dumps({"of": ruler.identity, "points": points}, indent=1))
     return points
 
 

@@ -2,17 +2,20 @@
 
 The discriminator scores a sentence by the sum over its word pieces of log(1 - p_replaced), in one pass. Data is in BLiMP's
 format (Warstadt et al. 2020): one JSON object a line with `sentence_good`, `sentence_bad` and, where they are there, `UID`
-(the paradigm) and `linguistics_term` (the phenomenon).
+(the paradigm), `linguistics_term` (the phenomenon) and `field` (morphology, syntax, ...).
+
+Another way of scoring is another `Scorer`; reading, comparing and averaging stay as they are. Shapes: B batch, L length.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
+import lzma
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from electra.data.text import read_lines
 from electra.errors import UserError
@@ -36,6 +40,8 @@ class MinimalPair:
     bad: str
     paradigm: str
     phenomenon: str
+    field: str = ""
+    """Empty where the data does not say."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,18 +53,41 @@ class PairScores:
     num_pairs: int
     paradigms: dict[str, float]
     phenomena: dict[str, float]
-    """Mean over the paradigms of each phenomenon."""
+    """Mean over the paradigms of each phenomenon ..."""
+    fields: dict[str, float]
+    """... and of each field that the data names."""
+
+
+class Discriminator(nn.Module):
+    """Encoder and replaced-token head as one network: ids [B, L] and mask -> logits [B, L]. The weights stay shared."""
+
+    def __init__(self, encoder: Encoder, head: ReplacedTokenHead) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, ids_BL: Tensor, mask_BL: Tensor | None) -> Tensor:
+        return self.head(self.encoder(ids_BL, mask_BL))
+
+
+Progress = Callable[[int], None]
+"""Called with the number of further sentences scored."""
+Scorer = Callable[[Any, Any, Sequence[str], Progress], NDArray[np.float64]]
+"""(network, tokenizer, sentences, progress) -> one number a sentence, the more the more natural."""
+
+
+def silent(count: int) -> None:
+    """The progress that nobody watches."""
 
 
 def read_pairs(path: Path, limit: int | None = None) -> tuple[list[MinimalPair], str]:
     """The pairs of a .jsonl file (also .gz, .xz or .zst), of all such files in a directory, or of a .tar (also .gz or .xz).
 
-    `limit` takes only the first so many pairs of each paradigm. Also returns a SHA-256 of what was read. Raises UserError
-    for a line that is no pair, naming it.
+    `limit` takes only the first so many pairs of each paradigm. Also returns a SHA-256 of what was taken, whatever the order
+    of the files. Raises UserError for a line that is no pair, naming it.
     """
     pairs: list[MinimalPair] = []
     taken: dict[str, int] = {}
-    digest = hashlib.sha256()
+    lines_taken: list[str] = []
     for name, lines in _files(path):
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -67,96 +96,109 @@ def read_pairs(path: Path, limit: int | None = None) -> tuple[list[MinimalPair],
             taken[pair.paradigm] = taken.get(pair.paradigm, 0) + 1
             if limit is None or taken[pair.paradigm] <= limit:
                 pairs.append(pair)
-                digest.update(line.strip().encode())
+                lines_taken.append(line.strip())
     if not pairs:
         raise UserError(f"{path}: holds no minimal pairs; name BLiMP's .jsonl files, a directory or a .tar of them")
-    return pairs, digest.hexdigest()
+    return pairs, hashlib.sha256("\n".join(sorted(lines_taken)).encode()).hexdigest()
 
 
 def score_pairs(
-    encoder: Encoder,
-    head: ReplacedTokenHead,
+    network: nn.Module,
     tokenizer: Any,
     pairs: Sequence[MinimalPair],
-    progress: Callable[[int], None] = lambda count: None,
+    *,
+    scorer: Scorer | None = None,
+    progress: Progress = silent,
 ) -> PairScores:
-    """Accuracy of the discriminator on the pairs. `progress` is called with the number of further sentences scored."""
+    """Accuracy on the pairs of `network`, which is what `scorer` takes: for the default, `naturalness`, a `Discriminator`."""
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    scores = naturalness(encoder, head, tokenizer, sentences, progress).reshape(-1, 2)
+    scores = (scorer or naturalness)(network, tokenizer, sentences, progress).reshape(-1, 2)
     won = np.where(scores[:, 0] > scores[:, 1], 1.0, np.where(scores[:, 0] == scores[:, 1], 0.5, 0.0))
-    by_paradigm: dict[str, list[float]] = {}
-    phenomenon_of: dict[str, str] = {}
-    for pair, value in zip(pairs, won.tolist(), strict=True):
-        by_paradigm.setdefault(pair.paradigm, []).append(value)
-        phenomenon_of[pair.paradigm] = pair.phenomenon
-    paradigms = {name: float(np.mean(values)) for name, values in sorted(by_paradigm.items())}
-    by_phenomenon: dict[str, list[float]] = {}
-    for name, value in paradigms.items():
-        by_phenomenon.setdefault(phenomenon_of[name], []).append(value)
+    paradigms = _means((pair.paradigm, value) for pair, value in zip(pairs, won.tolist(), strict=True))
+    like = {pair.paradigm: pair for pair in pairs}
     return PairScores(
         overall=float(np.mean(list(paradigms.values()))),
         num_pairs=len(pairs),
         paradigms=paradigms,
-        phenomena={name: float(np.mean(values)) for name, values in sorted(by_phenomenon.items())},
+        phenomena=_means((like[name].phenomenon, value) for name, value in paradigms.items()),
+        fields=_means((like[name].field, value) for name, value in paradigms.items() if like[name].field),
     )
+
+
+def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The mean of each name's values, by name."""
+    grouped: dict[str, list[float]] = {}
+    for name, value in values:
+        grouped.setdefault(name, []).append(value)
+    return {name: float(np.mean(group)) for name, group in sorted(grouped.items())}
 
 
 @torch.inference_mode()
 def naturalness(
-    encoder: Encoder,
-    head: ReplacedTokenHead,
-    tokenizer: Any,
-    sentences: Sequence[str],
-    progress: Callable[[int], None] = lambda count: None,
+    network: nn.Module, tokenizer: Any, sentences: Sequence[str], progress: Progress = silent
 ) -> NDArray[np.float64]:
-    """Sum over each sentence's word pieces of log(1 - p_replaced), [CLS] and [SEP] apart. In one pass, all on the CPU."""
+    """Sum over each sentence's word pieces of log(1 - p_replaced), [CLS] and [SEP] apart: one pass, on the CPU.
+
+    Sentences of like length go together, a bounded number of tokens at once. `network` gives logits [B, L] of ids and mask, as
+    `Discriminator` does. Raises UserError for a sentence that is longer than its position table.
+    """
     rows = tokenizer(list(sentences), add_special_tokens=False, return_attention_mask=False)["input_ids"]
-    longest = max(map(len, rows)) + 2
-    if encoder.config.blocks == "classic" and longest > encoder.config.max_length:
-        raise UserError(
-            f"a sentence has {longest} tokens, the model takes {encoder.config.max_length}: leave that pair out"
-        )
-    training = encoder.training, head.training
-    encoder.eval()
-    head.eval()
+    _check_lengths(network, sentences, rows)
+    was_training = {module: module.training for module in network.modules()}
+    network.eval()
     scores = np.zeros(len(rows))
     for batch in batches_by_length(rows, TOKENS_AT_ONCE):
         ids_BL, mask_BL = padded([rows[index] for index in batch], tokenizer)
-        logits_BL = head(encoder(ids_BL, mask_BL)).double()
-        inner_BL = torch.ones_like(ids_BL, dtype=torch.bool) if mask_BL is None else mask_BL.clone()
-        inner_BL[:, 0] = False
-        inner_BL &= ids_BL != tokenizer.sep_token_id
+        logits_BL = network(ids_BL, mask_BL).double()
+        lengths_B = torch.tensor([len(rows[index]) for index in batch])
+        columns_L = torch.arange(ids_BL.shape[1])
+        inner_BL = (columns_L >= 1) & (columns_L <= lengths_B[:, None])
         scores[batch] = (F.logsigmoid(-logits_BL) * inner_BL).sum(dim=1).numpy()
         progress(len(batch))
-    encoder.train(training[0])
-    head.train(training[1])
+    for module, training in was_training.items():
+        module.training = training
     return scores
+
+
+def _check_lengths(network: nn.Module, sentences: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
+    if not isinstance(network, Discriminator) or network.encoder.config.blocks != "classic":
+        return
+    longest = max(range(len(rows)), key=lambda index: len(rows[index]))
+    if (needed := len(rows[longest]) + 2) > (most := network.encoder.config.max_length):
+        start = sentences[longest][:40]
+        raise UserError(f"the sentence that starts {start!r} has {needed} tokens, the model takes {most}: leave it out")
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
-def _files(path: Path) -> Iterator[tuple[str, Iterator[str]]]:
+def _files(path: Path) -> Iterator[tuple[str, Iterable[str]]]:
+    """Name and lines of each file of pairs."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if ".jsonl" in file.suffixes)
         if not files:
             raise UserError(f"{path}: holds no .jsonl file")
         for file in files:
             yield str(file), read_lines(file)
-    elif path.is_file() and ".tar" in path.suffixes:
-        try:
-            with tarfile.open(path) as archive:
-                for member in archive:
-                    if member.isfile() and ".jsonl" in Path(member.name).suffixes:
-                        content = archive.extractfile(member)
-                        assert content is not None
-                        yield f"{path}:{member.name}", io.TextIOWrapper(content, encoding="utf-8")
-        except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: damaged, or not a .tar of UTF-8 text ({error})") from None
+    elif path.is_file() and (".tar" in path.suffixes or path.suffix in (".tgz", ".txz")):
+        yield from _members(path)
     elif path.is_file():
         yield str(path), read_lines(path)
     else:
         raise UserError(f"{path}: no such file or directory")
+
+
+def _members(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The same of an archive. Each member is read whole, so that damage shows here, where it can be named."""
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isfile() and ".jsonl" in Path(member.name).suffixes:
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    yield f"{path}:{member.name}", content.read().decode("utf-8").split("\n")
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: damaged, or not a .tar of UTF-8 text ({error}); fetch it again") from None
 
 
 def _parse(line: str, where: str, default_paradigm: str) -> MinimalPair:
@@ -164,10 +206,10 @@ def _parse(line: str, where: str, default_paradigm: str) -> MinimalPair:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON ({error.msg}); a minimal pair is one JSON object a line") from None
-    for field in ("sentence_good", "sentence_bad"):
-        if not isinstance(record, dict) or not isinstance(record.get(field), str):
-            raise UserError(f"{where}: has no text {field!r}; a minimal pair has sentence_good and sentence_bad")
+    for name in ("sentence_good", "sentence_bad"):
+        if not isinstance(record, dict) or not isinstance(record.get(name), str) or not record[name].strip():
+            raise UserError(f"{where}: has no text {name!r}; a minimal pair has sentence_good and sentence_bad")
     paradigm = str(record.get("UID") or default_paradigm)
-    return MinimalPair(
-        record["sentence_good"], record["sentence_bad"], paradigm, str(record.get("linguistics_term") or paradigm)
-    )
+    phenomenon = str(record.get("linguistics_term") or paradigm)
+    field = str(record.get("field") or "").replace("/", "_")  # BLiMP has syntax/semantics and syntax_semantics for one
+    return MinimalPair(record["sentence_good"], record["sentence_bad"], paradigm, phenomenon, field)

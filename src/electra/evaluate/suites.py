@@ -12,14 +12,15 @@ from typing import Any, Literal
 import torch
 import transformers
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 import electra
 from electra.data.shards import TokenStore
 from electra.errors import UserError
 from electra.evaluate.detect import Detector
 from electra.evaluate.heldout import heldout_scores
-from electra.evaluate.minimal_pairs import read_pairs, score_pairs
+from electra.evaluate.minimal_pairs import Discriminator, read_pairs, score_pairs
 from electra.files import write_file
 
 Suite = Literal["minimal-pairs", "pretraining"]
@@ -63,6 +64,14 @@ def evaluate(
     return result
 
 
+class _Rate(ProgressColumn):
+    """Items a second."""
+
+    def render(self, task: Task) -> Text:
+        rate = task.finished_speed or task.speed
+        return Text(f"{rate:,.0f}/s" if rate else "")
+
+
 def _minimal_pairs(model: str | Path, data: Path, limit: int | None, quiet: bool) -> tuple[dict[str, Any], str]:
     if limit is not None and limit < 1:
         raise UserError(f"limit is {limit}: it must be at least 1")
@@ -70,12 +79,15 @@ def _minimal_pairs(model: str | Path, data: Path, limit: int | None, quiet: bool
     pairs, digest = read_pairs(data, limit)
     console = Console(stderr=True)
     progress = Progress(
-        TextColumn("sentences"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("sentences"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(),
         console=console, disable=quiet or not console.is_terminal,
     )  # fmt: skip
     with progress:
         task = progress.add_task("", total=2 * len(pairs))
         scored = score_pairs(
-            detector.encoder, detector.head, detector.tokenizer, pairs, lambda count: progress.advance(task, count)
+            Discriminator(detector.encoder, detector.head),
+            detector.tokenizer,
+            pairs,
+            progress=lambda count: progress.advance(task, count),
         )
     return dataclasses.asdict(scored), digest

@@ -15,6 +15,7 @@ import platform
 import shutil
 import statistics
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ from scipy.stats import ttest_ind
 import electra
 from electra.config import PretrainConfig
 from electra.config_files import to_dict
+from electra.data.prepare import prepare
+from electra.data.shards import TokenStore
 from electra.errors import UserError
-from electra.evaluate.curve import curve
+from electra.evaluate.curve import Ruler, curve
 from electra.files import write_file
+from electra.presets import PRESETS
 from electra.train.checkpoint import newest_checkpoint
 from electra.train.loop import pretrain
 
@@ -38,6 +42,15 @@ FIGURES = {
     "minimal_pairs": ("minimal pairs, accuracy", 1),
 }
 """Score -> its label, and 1 where more is better, -1 where less is."""
+SURE = 0.05
+"""A record needs a p-value below this."""
+HELDOUT_SHARE = 0.01
+_NOT_A_SETTING = {
+    "run_dir", "data.store", "data.heldout", "model.discriminator.vocab_size", "train.num_steps", "train.num_tokens",
+    "train.num_flops", "train.num_minutes", "train.seed", "train.save_every", "train.save_minutes",
+    "train.keep_checkpoints", "train.log_every", "train.eval_every", "train.eval_batches", "train.tensorboard",
+}  # fmt: skip
+"""What a speedrun sets itself, what is recorded apart, and what changes no weight."""
 
 
 def speedrun(
@@ -52,50 +65,53 @@ def speedrun(
     seeds: int = 1,
     points: int = 10,
     note: str = "",
-    preset: str = "",
+    preset: str = "tiny",
 ) -> dict[str, Any]:
     """Pre-train `config` for `minutes` with each of `seeds` seeds, score `points` checkpoints of each, log the outcome.
 
-    Writes `<out>/curve.json` and `curve.png`, appends to `<log>.jsonl` and rewrites `<log>.md`. Returns the logged record.
-    Stopped in between, the same call goes on. Raises UserError for settings that do not fit.
+    Writes `<out>/curve.json` and `curve.png`, appends to `<log>.jsonl` and rewrites `<log>.md`, where the settings that differ
+    from `preset` are named. Returns the logged record. Stopped in between, the same call goes on. Raises UserError for
+    settings or data that do not fit, before any training.
     """
-    if minutes <= 0 or seeds < 1 or points < 1:
-        raise UserError(f"minutes is {minutes}, seeds {seeds}, points {points}: each must be above 0")
+    if minutes <= 0 or seeds < 1 or points < 1 or (limit is not None and limit < 1):
+        raise UserError(f"minutes is {minutes}, seeds {seeds}, points {points}, limit {limit}: each must be above 0")
     if (out / "record.json").is_file():
         raise UserError(f"{out}: holds a finished speedrun; choose another --out")
-    earlier = read_log(log)
+    if config.data.store is None:
+        raise UserError("no token store to train on: give --store and --heldout, or --data with text files")
+    earlier, store, ruler = read_log(log), TokenStore.open(config.data.store), Ruler.open(heldout, pairs, limit)
+    ruler.check(store)
     curves = []
     for seed in range(config.train.seed, config.train.seed + seeds):
         run_dir = out / f"seed-{seed}"
-        train = dataclasses.replace(
-            config.train,
-            seed=seed,
-            num_steps=None,
-            num_tokens=None,
-            num_flops=None,
-            num_minutes=minutes,
-            save_every=0,
-            save_minutes=minutes / points,
-            keep_checkpoints=10 * points,
-            eval_every=0,
-        )
-        pretrain(dataclasses.replace(config, run_dir=run_dir, train=train))
-        curves.append(curve(run_dir, heldout, pairs, limit=limit, say=print))
+        pretrain(by_the_clock(config, run_dir, seed=seed, minutes=minutes, points=points))
+        curves.append(curve(run_dir, ruler, say=print))
         _drop_old_checkpoints(run_dir)
     write_file(out / "curve.json", json.dumps(curves, indent=1))
     draw({"": curves}, out / "curve.png")
+    last = [points_of_seed[-1] for points_of_seed in curves]
     record = {
         "date": datetime.date.today().isoformat(),
         "minutes": minutes,
         "preset": preset,
+        "changes": changes(PRESETS[preset](), config),
+        "configuration": fingerprint(config),
         "note": note,
         "machine": machine(),
-        "versions": {"electra": electra.__version__, "torch": torch.__version__},
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "electra": electra.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
         "commit": _commit(),
-        "configuration": _hash_of_settings(config),
-        "tokens": [points[-1]["tokens"] for points in curves],
+        "data": {"store": store.fingerprint, **ruler.identity},
+        "seeds": list(range(config.train.seed, config.train.seed + seeds)),
+        "tokens": [point["tokens"] for point in last],
         "scores": {
-            name: [points[-1][name] for points in curves] for name in FIGURES if curves[0][-1].get(name) is not None
+            name: [point[name] for point in last]
+            for name in FIGURES
+            if all(point.get(name) is not None for point in last)
         },
     }
     for line in compare(record, earlier):
@@ -106,32 +122,76 @@ def speedrun(
     return record
 
 
+def by_the_clock(config: PretrainConfig, run_dir: Path, *, seed: int, minutes: float, points: int) -> PretrainConfig:
+    """The run of one seed: `minutes` are its only budget, and about `points` checkpoints stay to be scored afterwards."""
+    train = dataclasses.replace(
+        config.train,
+        seed=seed,
+        num_steps=None,
+        num_tokens=None,
+        num_flops=None,
+        num_minutes=minutes,
+        save_every=0,
+        save_minutes=minutes / points,
+        keep_checkpoints=10 * points,
+        eval_every=0,
+    )
+    return dataclasses.replace(config, run_dir=run_dir, train=train)
+
+
+def stores_of_text(files: Sequence[str], out: Path) -> tuple[Path, Path]:
+    """Token stores `<out>/store`, and `<out>/store-heldout` of a hundredth of the documents, made unless they are there."""
+    store, heldout = out / "store", out / "store-heldout"
+    if not (store.is_dir() and heldout.is_dir()):
+        prepare(files, store, heldout_share=HELDOUT_SHARE, overwrite=True)
+    elif (before := TokenStore.open(store).manifest["source"]["inputs"]) != list(files):
+        raise UserError(f"{store} was made of {' '.join(before)}: choose another --out for other text")
+    return store, heldout
+
+
 def compare(record: dict[str, Any], earlier: list[dict[str, Any]]) -> list[str]:
     """For each score a line: how it stands to the best speedrun of as many minutes on such a machine, and how sure that is.
 
-    The p-value is of Welch's test over the seeds, where both sides have at least two.
+    Only figures that were measured on the same data are compared. The p-value is of Welch's test over the seeds, where both
+    sides have at least two; a record is better with p < `SURE`.
     """
-    rivals = [
-        other for other in earlier if other["minutes"] == record["minutes"] and other["machine"] == record["machine"]
-    ]
     lines = []
     for name, (label, sign) in FIGURES.items():
         values = record["scores"].get(name)
-        against = [other["scores"][name] for other in rivals if name in other["scores"]]
         if values is None:
             continue
-        found = f"{label}: {_with_spread(values)}"
+        against = [
+            other["scores"][name] for other in earlier if name in other["scores"] and _alike(record, other, name)
+        ]
+        found = f"{label}: {with_spread(values)}"
         if not against:
-            lines.append(f"{found}; the first of {record['minutes']:g} minutes on this machine")
+            lines.append(f"{found}; the first of {record['minutes']:g} minutes on this machine and data")
             continue
         best = max(against, key=lambda other: sign * statistics.fmean(other))
-        gain = sign * (statistics.fmean(values) - statistics.fmean(best))
-        sure = "one seed proves nothing"
-        if len(values) > 1 and len(best) > 1:
-            sure = f"p = {float(ttest_ind(values, best, equal_var=False).pvalue):.2g}"
-        verdict = "a record" if gain > 0 else "no record"
-        lines.append(f"{found}; {verdict}, the best so far is {_with_spread(best)} ({sure})")
+        difference = statistics.fmean(values) - statistics.fmean(best)
+        probability = chance(values, best)
+        ahead, sure = sign * difference > 0, probability is not None and probability < SURE
+        verdict = "a record" if ahead and sure else "ahead, but no record" if ahead else "no record"
+        how_sure = "one seed proves nothing" if probability is None else f"p = {probability:.2g}"
+        lines.append(f"{found}; {verdict}: {difference:+.3f} to the best so far, {with_spread(best)} ({how_sure})")
     return lines
+
+
+def chance(values: Sequence[float], others: Sequence[float]) -> float | None:
+    """The p-value of Welch's t-test; None where a side has a single value."""
+    if len(values) < 2 or len(others) < 2:
+        return None
+    if len(set(values)) == len(set(others)) == 1:  # no spread at all: the test divides by it
+        return 1.0 if values[0] == others[0] else 0.0
+    return float(ttest_ind(values, others, equal_var=False).pvalue)
+
+
+def _alike(record: dict[str, Any], other: dict[str, Any], score: str) -> bool:
+    """Whether two speedruns' figures for a score may be compared."""
+    measured_on = "pairs" if score == "minimal_pairs" else "heldout"
+    return record["data"][measured_on] == other["data"][measured_on] and all(
+        record[name] == other[name] for name in ("minutes", "machine", "threads")
+    )
 
 
 def table(records: list[dict[str, Any]]) -> str:
@@ -140,20 +200,23 @@ def table(records: list[dict[str, Any]]) -> str:
     lines = [
         "# Speedruns",
         "",
-        "Made by `electra speedrun` from the `.jsonl` beside it, which has each seed's figures. Mean ± deviation over seeds.",
+        "Made by `electra speedrun` from the `.jsonl` beside it, which has each seed's figures. Mean ± deviation over seeds. "
+        "Only lines of the same machine, minutes and data (in the `.jsonl`) can be compared.",
         "",
-        f"| date | machine | minutes | settings | seeds | tokens | {labels} | commit | note |",
-        "|" + "---|" * (8 + len(FIGURES)),
+        f"| date | machine | minutes | settings | seeds | tokens | {labels} | versions | commit | note |",
+        "|" + "---|" * (9 + len(FIGURES)),
     ]
     for record in records:
+        settings = "; ".join([f"{record['preset']} `{record['configuration']}`", *record["changes"]])
         cells = [
             record["date"],
-            record["machine"],
+            f"{record['machine']}, {record['threads']} threads",
             f"{record['minutes']:g}",
-            f"{record['preset']} {record['configuration']}".strip(),
+            settings,
             f"{len(record['tokens'])}",
             f"{statistics.fmean(record['tokens']) / 1e6:.1f}M",
-            *(_with_spread(record["scores"][name]) if name in record["scores"] else "" for name in FIGURES),
+            *(with_spread(record["scores"][name]) if name in record["scores"] else "" for name in FIGURES),
+            ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
             record["commit"] or "",
             " ".join(record["note"].split()),
         ]
@@ -183,7 +246,8 @@ def draw(sides: dict[str, list[list[dict[str, Any]]]], path: Path) -> None:
                 )  # fmt: skip
         label, sign = FIGURES[name]
         axes.set_xlabel("minutes of training")
-        axes.set_title(f"{label} ({'higher' if sign > 0 else 'lower'} is better)", fontsize=10)
+        axes.set_ylabel(label)
+        axes.set_title("higher is better" if sign > 0 else "lower is better", fontsize=9)
         axes.set_xlim(left=0)
         axes.grid(alpha=0.3)
         if any(sides):
@@ -215,16 +279,29 @@ def read_log(log: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path}: not a log of speedruns; name another --log") from None
 
 
-def _with_spread(values: list[float]) -> str:
+def with_spread(values: list[float]) -> str:
     return f"{statistics.fmean(values):.3f}" + (f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else "")
 
 
-def _hash_of_settings(config: PretrainConfig) -> str:
-    """Of all that decides the outcome; directories, seed and budget are not in it."""
-    settings = to_dict(config)
-    del settings["run_dir"], settings["train"], settings["data"]["store"], settings["data"]["heldout"]
-    settings["batch_size"] = config.train.batch_size
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+def fingerprint(config: PretrainConfig) -> str:
+    """Eight letters for all the settings that a speedrun leaves open."""
+    return hashlib.sha256(json.dumps(_settings(config), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def changes(base: PretrainConfig, config: PretrainConfig) -> list[str]:
+    """The settings in which two configurations differ, as `name=value` of the second."""
+    before = _settings(base)
+    return [f"{name}={value}" for name, value in _settings(config).items() if value != before[name]]
+
+
+def _settings(config: PretrainConfig) -> dict[str, Any]:
+    def flat(values: dict[str, Any], where: str = "") -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            found |= flat(value, f"{where}{name}.") if isinstance(value, dict) else {f"{where}{name}": value}
+        return found
+
+    return {name: value for name, value in flat(to_dict(config)).items() if name not in _NOT_A_SETTING}
 
 
 def _commit() -> str | None:
