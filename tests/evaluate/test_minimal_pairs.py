@@ -52,6 +52,7 @@ def pairs_file(tmp_path):
             "sentence_bad": "king the ate .",
             "UID": "order",
             "linguistics_term": "syntax",
+            "field": "a/b",
         },
         {"sentence_good": GOOD, "sentence_bad": GOOD, "UID": "same", "linguistics_term": "none"},
     ]

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from conftest import small_model
+from conftest import sentences, small_model
 from electra.cli import main
 from electra.config_files import save_config
 from electra.data.prepare import prepare
@@ -58,12 +58,16 @@ def test_data_that_does_not_fit_is_refused_before_training(run_config, store, co
     assert not (tmp_path / "out").exists()
 
 
-def test_from_text_on_the_command_line(run_config, corpus_file, tmp_path, monkeypatch, capsys):
+def test_from_text_on_the_command_line(run_config, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    lines = sentences(2000)
+    documents = ["\n".join([f"story {i}", *lines[10 * i : 10 * i + 10]]) for i in range(200)]
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n\n".join(documents))
     settings = dataclasses.replace(run_config, model=small_model("modern"))
     settings = dataclasses.replace(settings, data=dataclasses.replace(settings.data, store=None))
     save_config(settings, tmp_path / "settings.yaml")
-    words = ["speedrun", "--data", str(corpus_file), "--minutes", "0.005", "--config", "settings.yaml", "--out", "run"]
+    words = ["speedrun", "--data", str(corpus), "--minutes", "0.005", "--config", "settings.yaml", "--out", "run"]
     assert main(words) == 0
     assert "log:   run/speedrun.md" in capsys.readouterr().out
     (tmp_path / "benchmarks").mkdir()

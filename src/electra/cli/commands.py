@@ -337,7 +337,7 @@ class Speedrun:
     heldout: Path | None = None
     """Token store of the same tokenizer to score on."""
     data: tuple[str, ...] = ()
-    """Text instead of the two: files or directories as `electra prepare` takes them; a hundredth of it is held out."""
+    """Text instead of the two: files or directories as `electra prepare` takes them; a twentieth of it is held out."""
     pairs: Path | None = None
     """Minimal pairs to score on, too: BLiMP's .jsonl, a directory or a .tar of them."""
     limit: int = 200

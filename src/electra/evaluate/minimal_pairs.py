@@ -196,7 +196,7 @@ def _members(path: Path) -> Iterator[tuple[str, list[str]]]:
                 if member.isfile() and ".jsonl" in Path(member.name).suffixes:
                     content = archive.extractfile(member)
                     assert content is not None
-                    yield f"{path}:{member.name}", content.read().decode("utf-8").split("\n")
+                    yield f"{path}/{member.name}", content.read().decode("utf-8").split("\n")
     except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: damaged, or not a .tar of UTF-8 text ({error}); fetch it again") from None
 

@@ -44,7 +44,7 @@ FIGURES = {
 """Score -> its label, and 1 where more is better, -1 where less is."""
 SURE = 0.05
 """A record needs a p-value below this."""
-HELDOUT_SHARE = 0.01
+HELDOUT_SHARE = 0.05
 _NOT_A_SETTING = {
     "run_dir", "data.store", "data.heldout", "model.discriminator.vocab_size", "train.num_steps", "train.num_tokens",
     "train.num_flops", "train.num_minutes", "train.seed", "train.save_every", "train.save_minutes",
@@ -140,7 +140,7 @@ def by_the_clock(config: PretrainConfig, run_dir: Path, *, seed: int, minutes: f
 
 
 def stores_of_text(files: Sequence[str], out: Path) -> tuple[Path, Path]:
-    """Token stores `<out>/store`, and `<out>/store-heldout` of a hundredth of the documents, made unless they are there."""
+    """Token stores `<out>/store`, and `<out>/store-heldout` of a twentieth of the documents, made unless they are there."""
     store, heldout = out / "store", out / "store-heldout"
     if not (store.is_dir() and heldout.is_dir()):
         prepare(files, store, heldout_share=HELDOUT_SHARE, overwrite=True)
