@@ -3,8 +3,8 @@
 The rival is what one writes with the Hugging Face classes of our export (for `tiny`: ModernBertForMaskedLM and
 ModernBertForTokenClassification, token table shared, their own initialisation): joint from the first step, 15% masked, lambda
 50, Gumbel noise over the vocabulary, AdamW with linear warm-up (2%) and decay, 16 rows from the same store a step, float32. Its
-peak rate is the best of `--rival-rates` in short runs of `--sweep-minutes` each, with their whole schedule, by its own loss on
-the held-out rows; one rate alone is taken without a sweep. Both sides are scored by the same code at the same minutes, and
+peak rate is the best of `--rival-rates` in short runs of `--sweep-minutes` each, with their whole schedule, by the held-out
+generator loss; one rate alone is taken without a sweep. Both sides are scored by the same code at the same minutes, and
 neither scoring nor saving takes from the time. Our side is a speedrun (`electra speedrun`), the preset as it is.
 
     python benchmarks/quality.py --store store --heldout heldout --pairs blimp.tar.xz --minutes 30 --out quality
@@ -146,15 +146,19 @@ def run_rival(
     return curve
 
 
-def sweep(config: PretrainConfig, heldout: Path, rates: list[float], minutes: float, out: Path) -> dict[str, float]:
-    """Peak rate -> the rival's own loss on the held-out rows after a whole short run."""
-    ruler = Ruler.open(heldout)
-    losses = {}
+def sweep(
+    config: PretrainConfig, heldout: Path, rates: list[float], minutes: float, out: Path
+) -> list[dict[str, float | None]]:
+    """For each peak rate the rival's held-out scores after a whole short run, the best first.
+
+    By the generator's loss: the discriminator's would favour bad generators, whose replacements are easy to find.
+    """
+    ruler, tried = Ruler.open(heldout), []
     for rate in rates:
         [*_, last] = run_rival(config, ruler, out / f"rate-{rate:g}", seed=0, rate=rate, minutes=minutes, points=1)
-        losses[f"{rate:g}"] = last["generator_loss"] + LAMBDA * last["discriminator_loss"]
-        print(f"transformers: rate {rate:g}, loss {losses[f'{rate:g}']:.3f} after {minutes:g} minutes", flush=True)
-    return losses
+        tried.append({"rate": rate} | {name: last[name] for name in FIGURES if name in last})
+        print(f"transformers: rate {rate:g}, {describe(last)}", flush=True)
+    return sorted(tried, key=lambda one: one["generator_loss"])
 
 
 def run_ours(
@@ -222,26 +226,29 @@ def main() -> None:
     path = options.out / "quality.json"
     setting = {"machine": machine(), "threads": options.threads, "minutes": options.minutes, "preset": options.preset}
     setting |= {"data": ruler.identity}
-    before = json.loads(path.read_text()) if path.is_file() else {}
-    result = before if all(before.get(name) == value for name, value in setting.items()) else setting
-    sides = result.setdefault("sides", {})
+    sides: dict[str, list[list[dict[str, Any]]]] = {}
+    rival: dict[str, Any] = {}
     if options.side in ("both", "ours"):
         sides["ours"] = run_ours(config, options, ruler, options.out / "ours")
     if options.side in ("both", "transformers"):
         rate = options.rival_rates[0]
         if len(options.rival_rates) > 1:
-            losses = sweep(config, options.heldout, options.rival_rates, options.sweep_minutes, options.out / "sweep")
-            rate = float(min(losses, key=lambda name: losses[name]))
-            result["sweep"] = {"minutes": options.sweep_minutes, "loss_of_rate": losses}
-        result["rival_rate"] = rate
+            tried = sweep(config, options.heldout, options.rival_rates, options.sweep_minutes, options.out / "sweep")
+            rate = tried[0]["rate"]
+            rival["sweep"] = {"minutes": options.sweep_minutes, "best_first": tried}
+        rival["rival_rate"] = rate
         sides["transformers"] = [
             run_rival(
-                config, ruler, options.out / f"transformers-{seed}", seed=seed, rate=rate, minutes=options.minutes,
-                points=options.points,
+                config, ruler, options.out / f"transformers-{rate:g}-{seed}", seed=seed, rate=rate,
+                minutes=options.minutes, points=options.points,
             )
             for seed in seeds_of(config, options)
         ]  # fmt: skip
-    result["versions"] = {"torch": torch.__version__, "transformers": transformers.__version__}
+    # Read only now: the other side may have finished meanwhile.
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    result = before if all(before.get(name) == value for name, value in setting.items()) else setting
+    result |= rival | {"versions": {"torch": torch.__version__, "transformers": transformers.__version__}}
+    sides = result["sides"] = dict(sorted((result.get("sides", {}) | sides).items()))
     path.write_text(json.dumps(result, indent=1) + "\n")
     draw(sides, options.out / "quality.png")
     print(final_table(sides))

@@ -74,6 +74,18 @@ def test_the_rival_learns_with_shared_tables_and_is_scored_by_its_own_numbers(qu
         assert torch.allclose(theirs, ours, atol=1e-4)
 
 
+def test_a_bad_generator_does_not_win_the_sweep(quality, config, store, tmp_path, monkeypatch):
+    """Its replacements are easy to find, so its discriminator has the lower loss (seen with `tiny` after 1.5 minutes)."""
+    scores = {5e-4: (8.06, 0.329), 2e-3: (6.79, 0.417), 1e-3: (7.28, 0.366)}
+
+    def known(config, ruler, out, *, rate, minutes, **others):
+        generator, discriminator = scores[rate]
+        return [{"minutes": minutes, "generator_loss": generator, "discriminator_loss": discriminator}]
+
+    monkeypatch.setattr(quality, "run_rival", known)
+    assert [one["rate"] for one in quality.sweep(config, store, list(scores), 1.5, tmp_path)] == [2e-3, 1e-3, 5e-4]
+
+
 def test_sides_one_after_the_other_and_nothing_twice(quality, config, store, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(PRESETS, "tiny", lambda: config)
     words = f"quality --store {store} --heldout {store} --minutes 0.01 --points 2 --threads 1 --out {tmp_path / 'q'}"
@@ -86,20 +98,33 @@ def test_sides_one_after_the_other_and_nothing_twice(quality, config, store, tmp
     rates = ["--rival-rates", "0.001", "0.004", "--sweep-minutes", "0.004"]
     result, out = run("--side", "transformers", *rates)
     assert list(result["sides"]) == ["transformers"]
-    assert out.count("after 0.004 minutes") == 2
-    losses = result["sweep"]["loss_of_rate"]
-    assert f"{result['rival_rate']:g}" == min(losses, key=losses.get)
+    assert out.count("transformers: rate 0.00") == 2
+    tried = result["sweep"]["best_first"]
+    assert {one["rate"] for one in tried} == {0.001, 0.004}
+    assert (tried[0]["rate"], tried[0]["generator_loss"] <= tried[1]["generator_loss"]) == (result["rival_rate"], True)
     assert [len(curve) in (1, 2) for curve in result["sides"]["transformers"]] == [True]
 
     result, out = run("--side", "ours")
     assert set(result["sides"]) == {"ours", "transformers"}
-    assert "ours" in out.splitlines()[-2]
+    assert [line.split()[0] for line in out.splitlines()[-3:-1]] == ["ours", "transformers"]
     assert (tmp_path / "q" / "quality.png").read_bytes().startswith(b"\x89PNG")
     keys = [{name for name in side[0][-1] if name != "flops"} for side in result["sides"].values()]
     assert keys[0] == keys[1]
 
+    other = tmp_path / "q" / "quality.json"
+    ours = quality.run_ours
+    theirs = {**result, "sides": {"transformers": result["sides"]["transformers"]}}
+
+    def while_the_other_side_finishes(*arguments):
+        other.write_text(json.dumps(theirs))
+        return ours(*arguments)
+
+    other.unlink()
+    monkeypatch.setattr(quality, "run_ours", while_the_other_side_finishes)
+    assert run("--side", "ours")[0]["sides"] == result["sides"]
+
     again, out = run(*rates)
     assert again["sides"] == result["sides"]
-    assert "min:" not in out
+    assert " steps" not in out  # which a run says as it goes
     with pytest.raises(SystemExit, match="other minutes, seeds or data"):
         run("--side", "ours", "--seeds", "2")
