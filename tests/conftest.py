@@ -10,6 +10,9 @@ import torch
 from electra import presets
 from electra.config import EncoderConfig, GeneratorConfig, ModelConfig, OptimizerConfig, PretrainConfig
 from electra.data.prepare import prepare
+from electra.data.tokenizer import load_tokenizer, train_tokenizer
+from electra.model.hf import export_discriminator, export_generator
+from electra.model.pair import Pair
 
 torch.set_num_threads(1)
 
@@ -70,3 +73,19 @@ def run_config(store: Path, tmp_path: Path) -> PretrainConfig:
             presets.small().train, num_steps=12, batch_size=8, micro_batch_size=4, save_every=5, log_every=3, seed=7
         ),
     )
+
+
+@pytest.fixture(scope="session", params=["classic", "modern"])
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with discriminator/ and generator/ of random weights, in Hugging Face format."""
+    path = tmp_path_factory.mktemp(request.param)
+    texts = ["good great lovely fine bad awful poor weak the a film it was, well story"] * 3
+    train_tokenizer(texts, 120).save_pretrained(path / "tokenizer")
+    torch.manual_seed(0)
+    config = small_model(request.param)
+    size = len(load_tokenizer(path / "tokenizer"))
+    encoder = dataclasses.replace(config.discriminator, vocab_size=size)
+    pair = Pair(dataclasses.replace(config, discriminator=encoder))
+    export_discriminator(pair, path / "discriminator", path / "tokenizer")
+    export_generator(pair, path / "generator", path / "tokenizer")
+    return path

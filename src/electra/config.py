@@ -7,8 +7,9 @@ with the data at hand (does the vocabulary fit?) is checked by the code that ope
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from electra.errors import UserError
 
@@ -348,8 +349,7 @@ class PretrainConfig:
                 self.data.length <= encoder.max_length,
                 "data.length",
                 self.data.length,
-                f"the position table ends at {encoder.max_length}; shorten the rows or raise "
-                f"model.discriminator.max_length",
+                f"the position table ends at {encoder.max_length}; shorten the rows or raise model.discriminator.max_length",
             )
 
 
@@ -388,19 +388,13 @@ class FinetuneConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "peak_learning_rate"):
-            _require(getattr(self, name) > 0.0, name, getattr(self, name), "it must be above 0")
-        for name in ("batch_size", "seeds"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "it must be at least 1")
-        _require(0.0 < self.layer_decay <= 1.0, "layer_decay", self.layer_decay, "it must be in (0, 1]")
-        _require(
-            0.0 <= self.classifier_dropout < 1.0, "classifier_dropout", self.classifier_dropout, "it must be in [0, 1)"
-        )
-        _require(0.0 <= self.warmup_fraction < 1.0, "warmup_fraction", self.warmup_fraction, "it must be in [0, 1)")
-        _require(self.max_length >= 8, "max_length", self.max_length, "it must be at least 8")
-        _require(
-            self.max_train_examples is None or self.max_train_examples >= 1,
-            "max_train_examples",
-            self.max_train_examples,
-            "it must be at least 1",
-        )
+        def check(fix: str, valid: Any, *names: str) -> None:
+            for name in names:
+                _require(valid(getattr(self, name)), name, getattr(self, name), fix)
+
+        check("it must be above 0, and finite", lambda x: 0.0 < x < math.inf, "num_epochs", "peak_learning_rate")
+        check("it must be at least 0, and finite", lambda x: 0 <= x < math.inf, "weight_decay", "seed")
+        check("it must be in (0, 1]", lambda x: 0.0 < x <= 1.0, "layer_decay")
+        check("it must be in [0, 1)", lambda x: 0.0 <= x < 1.0, "classifier_dropout", "warmup_fraction")
+        check("it must be at least 1", lambda x: x is None or x >= 1, "batch_size", "seeds", "max_train_examples")
+        check("it must be at least 8", lambda x: x >= 8, "max_length")

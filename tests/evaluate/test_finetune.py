@@ -1,4 +1,4 @@
-"""Fine-tuning and detection from Hugging Face directories of both kinds, and from a run."""
+"""Fine-tuning from Hugging Face directories of both kinds; scores of a run on held-out text."""
 
 import csv
 import dataclasses
@@ -8,22 +8,19 @@ import random
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, pipeline
+from transformers import pipeline
 
 from conftest import small_model
-from electra.cli import main
 from electra.config import EncoderConfig, FinetuneConfig
-from electra.data.tokenizer import train_tokenizer
 from electra.errors import UserError
-from electra.evaluate import detect as detect_module
 from electra.evaluate import finetune as finetune_module
-from electra.evaluate.detect import Detector, _windows, as_json, detect, render, word_probabilities
-from electra.evaluate.finetune import finetune, layer_rates
+from electra.evaluate.batching import pad
+from electra.evaluate.detect import detect
+from electra.evaluate.finetune import Classifier, Encoded, finetune, layer_rates, predict
 from electra.evaluate.heldout import corrupted_sentence, heldout_scores
-from electra.evaluate.tasks import label_names, read_examples
+from electra.evaluate.tasks import Example, label_names, read_examples
 from electra.model.encoder import Encoder
-from electra.model.hf import export_discriminator, export_generator
-from electra.model.pair import Pair
+from electra.model.heads import ClassificationHead
 from electra.train.loop import pretrain
 
 GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "poor", "weak"]
@@ -48,22 +45,6 @@ def task(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["classic", "modern"])
-def model(request, tmp_path_factory):
-    """A directory with discriminator/ and generator/ of random weights."""
-    path = tmp_path_factory.mktemp(request.param)
-    texts = [" ".join([*GOOD, *BAD, "the a film it was, well story"])] * 3
-    train_tokenizer(texts, 120).save_pretrained(path / "tokenizer")
-    torch.manual_seed(0)
-    config = small_model(request.param)
-    size = len(AutoTokenizer.from_pretrained(path / "tokenizer"))
-    encoder = dataclasses.replace(config.discriminator, vocab_size=size)
-    pair = Pair(dataclasses.replace(config, discriminator=encoder))
-    export_discriminator(pair, path / "discriminator", path / "tokenizer")
-    export_generator(pair, path / "generator", path / "tokenizer")
-    return path
-
-
 def settings(task, out, **changes):
     base = FinetuneConfig(
         task_file=task / "train.csv", dev_file=task / "dev.csv", out=out, num_epochs=6, batch_size=16, max_length=32,
@@ -72,8 +53,8 @@ def settings(task, out, **changes):
     return dataclasses.replace(base, **changes)
 
 
-def test_learns_writes_and_is_loaded_by_a_pipeline(model, task, tmp_path):
-    result = finetune(model / "discriminator", settings(task, tmp_path / "out", seeds=2), quiet=True)
+def test_learns_writes_and_is_loaded_by_a_pipeline(exported, task, tmp_path):
+    result = finetune(exported / "discriminator", settings(task, tmp_path / "out", seeds=2), quiet=True)
     assert result["accuracy"]["median"] > 0.9
     assert result["accuracy"]["runs"] == len(result["runs"]) == 2
     assert result["failed_runs"] == 0
@@ -91,14 +72,14 @@ def test_learns_writes_and_is_loaded_by_a_pipeline(model, task, tmp_path):
         assert found["label"] == row["predicted"]
         assert found["score"] == pytest.approx(float(row[f"probability {row['predicted']}"]), abs=1e-4)
     # The same call again is answered from what is there; another one is refused.
-    assert finetune(model / "discriminator", settings(task, tmp_path / "out", seeds=2), quiet=True) == result
+    assert finetune(exported / "discriminator", settings(task, tmp_path / "out", seeds=2), quiet=True) == result
     with pytest.raises(UserError, match="another fine-tuning"):
-        finetune(model / "discriminator", settings(task, tmp_path / "out", seeds=1), quiet=True)
+        finetune(exported / "discriminator", settings(task, tmp_path / "out", seeds=1), quiet=True)
 
 
-def test_few_examples_random_weights_and_a_failed_run(model, task, tmp_path, monkeypatch):
+def test_few_examples_random_weights_and_a_failed_run(exported, task, tmp_path, monkeypatch):
     result = finetune(
-        model / "discriminator",
+        exported / "discriminator",
         settings(task, tmp_path / "a", max_train_examples=20, random_weights=True, num_epochs=1),
         quiet=True,
     )
@@ -107,7 +88,7 @@ def test_few_examples_random_weights_and_a_failed_run(model, task, tmp_path, mon
     monkeypatch.setattr(
         finetune_module, "_train", lambda *arguments: original(*arguments) and arguments[3] != 1
     )  # the run of seed 1 does not end in numbers
-    result = finetune(model / "discriminator", settings(task, tmp_path / "b", seeds=3, num_epochs=1), quiet=True)
+    result = finetune(exported / "discriminator", settings(task, tmp_path / "b", seeds=3, num_epochs=1), quiet=True)
     assert result["failed_runs"] == 1
     assert [run["failed"] for run in result["runs"]] == [False, True, False]
     assert result["accuracy"]["runs"] == 2
@@ -124,6 +105,57 @@ def test_rates_fall_towards_the_input_as_in_the_reference():
     assert grouped == {id(p) for p in encoder.parameters()}
 
 
+def classifier_of(blocks):
+    """A small classifier without dropout, and 21 texts of lengths from 3 to 9 whose first id says the class."""
+    torch.manual_seed(0)
+    config = dataclasses.replace(small_model(blocks, dropout=0.0).discriminator, vocab_size=30)
+    pooling = "mean" if blocks == "modern" else "first"
+    classifier = Classifier(Encoder(config), ClassificationHead(config, 2, pooling))
+    draw = random.Random(0)
+    rows = [[1, index % 2 + 5, *draw.choices(range(10, 30), k=index % 7 + 1)] for index in range(21)]
+    return classifier, Encoded(rows, None, np.arange(21) % 2)
+
+
+@pytest.mark.parametrize("blocks", ["classic", "modern"])
+def test_parts_of_a_batch_train_as_the_whole_one(blocks, tmp_path, monkeypatch):
+    config = FinetuneConfig(task_file=tmp_path, batch_size=8, num_epochs=2, peak_learning_rate=1e-2)
+    trained = []
+    for tokens in (4096, 20):
+        monkeypatch.setattr(finetune_module, "CPU_MICRO_BATCH_TOKENS", tokens)
+        classifier, data = classifier_of(blocks)
+        progress = finetune_module._progress(True, 6)
+        assert finetune_module._train(classifier, data, config, 0, torch.device("cpu"), 0, progress)
+        assert progress.tasks[0].completed == 6  # 21 texts are three batches, twice
+        trained.append(predict(classifier, data, torch.device("cpu"), 0))
+    np.testing.assert_allclose(trained[0], trained[1], atol=1e-4)
+    assert np.abs(trained[0] - 0.5).max() > 0.01
+
+
+def test_only_what_the_head_reads_is_computed():
+    classifier, data = classifier_of("classic")
+    ids, mask = pad(data.ids, 0)
+    whole = classifier.head(classifier.encoder(ids, mask), mask)
+    torch.testing.assert_close(classifier(ids, mask, None), whole)
+    parameters = list(classifier.parameters())
+    expected = torch.autograd.grad(whole.square().sum(), parameters)
+    found = torch.autograd.grad(classifier(ids, mask, None).square().sum(), parameters)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_epochs": float("inf")}, "num_epochs is inf: it must be above 0, and finite"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0"),
+        ({"seed": -1}, "seed is -1: it must be at least 0"),
+        ({"max_train_examples": 0}, "max_train_examples is 0: it must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_be(change, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        FinetuneConfig(task_file=tmp_path, **change)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -131,6 +163,9 @@ def test_rates_fall_towards_the_input_as_in_the_reference():
         ("a.csv", "text,label\n", "holds no examples"),
         ("a.csv", "text,label\nx,\n", "has no label"),
         ("a.csv", "text,label\nx,a,b\n", "has 3 columns"),
+        ("a.csv", "text,label\nx,NaN\n", "has no label"),
+        ("a.csv", "text,text,label\nx,y,1\n", "two columns are named 'text'"),
+        ("a.jsonl", '{"text": ["x"], "label": 1}\n', "line 1, column 'text' holds a list"),
         ("a.tsv", 'text\tlabel\n"quoted\t1\n', None),
         ("a.jsonl", '{"text": "x", "label": 1}\nnonsense\n', "line 2 is not JSON"),
         ("a.txt", "x", "has no columns"),
@@ -154,55 +189,15 @@ def test_labels(tmp_path):
     assert label_names(examples, tmp_path / "a.jsonl") == ["2", "9", "10"]
     with pytest.raises(UserError, match="every example has the label '10'"):
         label_names(examples[:1], tmp_path / "a.jsonl")
+    numbers = [Example("x", None, str(index / 7)) for index in range(30)]
+    with pytest.raises(UserError, match="30 different labels in 30 examples"):
+        label_names(numbers, tmp_path / "a.jsonl")
 
 
-def test_a_label_that_training_has_not(model, task, tmp_path):
+def test_a_label_that_training_has_not(exported, task, tmp_path):
     (tmp_path / "dev.csv").write_text("text,label\nfine,pos\nso so,neutral\n")
     with pytest.raises(UserError, match="example 2 has the label 'neutral'"):
-        finetune(model / "discriminator", settings(task, tmp_path / "o", dev_file=tmp_path / "dev.csv"), quiet=True)
-
-
-def test_detection(model):
-    text = "The film was, well, a lovely story"
-    (verdicts,) = detect(model / "discriminator", [text])
-    assert next(text[v.start : v.end].lower() for v in verdicts if v.token != "[UNK]") == "the"
-    assert all(0.0 < v.probability < 1.0 for v in verdicts)
-    assert len(word_probabilities(verdicts)) == 9  # seven words and two commas
-    assert as_json(text, verdicts)["tokens"][0]["probability"] == verdicts[0].probability
-    assert render(text, verdicts).plain.replace(" ", "").startswith("The")
-    together = Detector(model / "discriminator")([text, "a story", text])
-    assert [v.probability for v in together[2]] == pytest.approx([v.probability for v in verdicts], abs=1e-6)
-    with pytest.raises(UserError):
-        detect(model / "generator", [text])
-    (many,) = detect(model / "discriminator", ["the film " * 60], max_length=20)
-    assert len(many) == 120
-
-
-def test_a_file_is_judged_line_by_line(model, tmp_path, capsys, monkeypatch):
-    lines = ["the film was good", "", "a story " * 90, "well"]
-    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
-    monkeypatch.setattr(detect_module, "_LINES_AT_ONCE", 2)
-    assert main(["detect", str(model / "discriminator"), "--file", str(tmp_path / "lines.txt")]) == 0
-    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [record["text"] for record in records] == lines
-    for line, record in zip(lines, records, strict=True):
-        alone = as_json(line, detect(model / "discriminator", [line])[0])["tokens"]
-        assert [token["token"] for token in record["tokens"]] == [token["token"] for token in alone]
-        found = [token["probability"] for token in record["tokens"]]
-        assert found == pytest.approx([token["probability"] for token in alone], abs=1e-5)
-    assert main(["detect", str(model / "discriminator")]) == 2
-    assert "either a TEXT in quotes or --file" in capsys.readouterr().err
-    assert main(["detect", str(model / "discriminator"), "--file", str(tmp_path / "none.txt")]) == 2
-    assert "none.txt: no such file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("count", "size"), [(0, 10), (5, 10), (10, 10), (11, 10), (37, 10), (100, 18), (101, 3)])
-def test_windows_count_every_token_once(count, size):
-    seen = []
-    for start, keep in _windows(count, size):
-        assert 0 <= keep.start <= keep.stop <= size
-        seen += range(start + keep.start, start + keep.stop)
-    assert seen == list(range(count))
+        finetune(exported / "discriminator", settings(task, tmp_path / "o", dev_file=tmp_path / "dev.csv"), quiet=True)
 
 
 def test_a_run_is_scored_on_held_out_text(run_config, store):

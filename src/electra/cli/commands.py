@@ -49,7 +49,10 @@ def without_budget(settings: PretrainConfig) -> PretrainConfig:
 
 @contextlib.contextmanager
 def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on the standard error, where that is a terminal: count, rate and time left. Gives the function that moves it."""
+    """A bar on the standard error, where that is a terminal: count, rate and time left. Gives the function that moves it.
+
+    None where the results go to a terminal, too: the two would write over each other.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -68,7 +71,9 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
         TaskProgressColumn(show_speed=True),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    shown = console.is_terminal and not sys.stdout.isatty()
+    # Left to itself, the bar sends what is printed to its own terminal.
+    with Progress(*columns, console=console, disable=not shown, redirect_stdout=False) as progress:
         task = progress.add_task("", total=total)
         yield lambda count: progress.advance(task, count)
 
@@ -132,10 +137,14 @@ class Prepare:
     """Share of the documents that goes into a second store, OUT-heldout, for the held-out loss."""
     deduplicate: Literal["no", "exact", "near"] = "no"
     """Leave out documents that were there before: the same ones, or also nearly the same ones (MinHash)."""
+    similarity: float = 0.8
+    """Of --deduplicate near: share of word 5-grams in common (of those in either) from which on two count as the same."""
     shuffle: bool = False
     """Put the documents of all inputs into one random order."""
     seed: int = 0
     """Of --shuffle."""
+    num_workers: int | None = None
+    """Processes that cut the text; left out, one a core (at most 8). Fewer take less memory."""
     overwrite: bool = False
     """Replace a token store that is there already."""
 
@@ -238,6 +247,7 @@ class Detect:
     """Text file (also .gz, .xz or .zst) instead of TEXT; - is the standard input."""
     json: bool = False
     """Print JSON instead of colours."""
+    device: str = "auto"
 
     def run(self) -> None:
         from rich.console import Console
@@ -249,19 +259,17 @@ class Detect:
         if self.file is not None:
             return self.judge_lines(self.file)
         assert self.text is not None
-        [verdicts] = detect(self.model, [self.text])
+        [verdicts] = detect(self.model, [self.text], device=self.device)
         if self.json:
             show(as_json(self.text, verdicts))
         else:
             Console(highlight=False).print(render(self.text, verdicts), soft_wrap=True)
 
     def judge_lines(self, file: Path) -> None:
-        from electra.data.text import read_lines
-        from electra.evaluate.detect import detect_lines
+        from electra.evaluate.detect import detect_lines, lines_of
 
-        lines = (line.rstrip("\n") for line in sys.stdin) if str(file) == "-" else read_lines(file)
         with progress_bar("lines", None) as advance:
-            for record in detect_lines(self.model, lines, progress=advance):
+            for record in detect_lines(self.model, lines_of(file), device=self.device, progress=advance):
                 print(json.dumps(record, ensure_ascii=False))
 
 

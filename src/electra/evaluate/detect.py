@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from rich.text import Text
 
+from electra.data.text import read_lines
 from electra.data.tokenizer import load_tokenizer
 from electra.errors import UserError
+from electra.evaluate.batching import batches_by_length, pad, tokens_at_once
 from electra.model.encoder import Encoder
 from electra.model.heads import ReplacedTokenHead
 from electra.model.hf import load_discriminator, load_encoder
+from electra.train.run import choose_device
 
-TOKENS_AT_ONCE = 8192
-"""Padded tokens that go through the network together."""
-_LINES_AT_ONCE = 1000
+# Lines that are sorted by length together: as many, or as long, as keep the memory small.
+_LINES_AT_ONCE, _CHARACTERS_AT_ONCE = 2000, 500_000
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenVerdict:
+class TokenVerdict(NamedTuple):
     """One word piece of a text, and how likely it is that it was replaced."""
 
     token: str
@@ -38,78 +38,125 @@ class TokenVerdict:
 
 
 class Detector:
-    """A discriminator with its tokenizer, ready to judge texts."""
+    """A discriminator with its tokenizer, ready to judge texts. `device` is `auto`, `cpu`, `cuda`, ..."""
 
-    def __init__(self, model: str | Path) -> None:
+    def __init__(self, model: str | Path, device: str = "auto") -> None:
         self.encoder, self.head = load_discriminator(model)
-        self.encoder.eval()
-        self.head.eval()
+        self.device = choose_device(device)
+        self.encoder.eval().to(self.device)
+        self.head.eval().to(self.device)
         directory = load_encoder(model).tokenizer_dir
         if directory is None:
             raise UserError(f"{model}: has no tokenizer; copy tokenizer.json (or vocab.txt) of the pre-training there")
         self.tokenizer = load_tokenizer(directory)
 
-    @torch.inference_mode()
     def __call__(self, texts: Sequence[str], max_length: int = 512) -> list[list[TokenVerdict]]:
         """The verdicts on each text's word pieces, in order; special tokens are left out.
 
         A text longer than `max_length` tokens is judged in windows that overlap by half; a token's verdict is from the
-        window in which it has the most context. Texts of like length are batched together.
+        window in which it has the most context. Texts of like length are batched together. Raises UserError for what is no
+        text.
         """
+        if isinstance(texts, str):
+            raise UserError("texts is a single text; give a list of texts")
+        if not texts:
+            return []
         if self.encoder.config.blocks == "classic":
             max_length = min(max_length, self.encoder.config.max_length)
-        encoded = self.tokenizer(
-            list(texts), add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False
-        )
-        probabilities = [np.zeros(len(ids)) for ids in encoded["input_ids"]]
-        windows = [
-            (index, start, ids[start : start + max_length - 2], keep)
-            for index, ids in enumerate(encoded["input_ids"])
-            for start, keep in _windows(len(ids), max_length - 2)
-        ]
-        rows = [window[2] for window in windows]
-        for batch in batches_by_length(rows, TOKENS_AT_ONCE):
-            judged = replaced_probabilities(self.encoder, self.head, self.tokenizer, [rows[at] for at in batch])
-            for at, row in zip(batch, judged, strict=True):
-                index, start, _, keep = windows[at]
-                probabilities[index][start + keep.start : start + keep.stop] = row[keep]
+        encodings = self._encode(texts)
+        found = self._probabilities([encoding.ids for encoding in encodings], max_length - 2)
         return [
             [
-                TokenVerdict(token, word, start, end, float(probability))
+                TokenVerdict(token, word, start, end, probability)
                 for token, word, (start, end), probability in zip(
-                    self.tokenizer.convert_ids_to_tokens(ids), _words(encoded, index), offsets, found, strict=True
+                    encoding.tokens, encoding.word_ids, encoding.offsets, probabilities.tolist(), strict=True
                 )
             ]
-            for index, (ids, offsets, found) in enumerate(
-                zip(encoded["input_ids"], encoded["offset_mapping"], probabilities, strict=True)
-            )
+            for encoding, probabilities in zip(encodings, found, strict=True)
         ]
 
+    def _encode(self, texts: Sequence[str]) -> Any:
+        """An encoding of the `tokenizers` library for each text, without special tokens."""
+        try:
+            return self.tokenizer(
+                list(texts), add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False
+            ).encodings
+        except (TypeError, ValueError):  # the library does not say which
+            for number, text in enumerate(texts, start=1):
+                if not isinstance(text, str):
+                    raise UserError(f"text {number} is of type {type(text).__name__}; give a str") from None
+                if any("\ud800" <= character <= "\udfff" for character in text):
+                    raise UserError(f"text {number} is not proper Unicode; decode it from UTF-8 first") from None
+            raise
 
-def detect(model: str | Path, texts: Sequence[str], *, max_length: int = 512) -> list[list[TokenVerdict]]:
+    def _probabilities(self, rows: Sequence[Sequence[int]], size: int) -> list[np.ndarray]:
+        """Word-piece ids of each text -> float64 arrays of the same lengths, by windows of at most `size` pieces."""
+        found = [np.zeros(len(ids)) for ids in rows]
+        windows = [
+            (index, start, ids[start : start + size], keep)
+            for index, ids in enumerate(rows)
+            for start, keep in _windows(len(ids), size)
+        ]
+        pieces = [window[2] for window in windows]
+        for batch in batches_by_length(pieces, tokens_at_once(self.device)):
+            judged = replaced_probabilities(self.encoder, self.head, self.tokenizer, [pieces[at] for at in batch])
+            for at, probabilities in zip(batch, judged, strict=True):
+                index, start, _, keep = windows[at]
+                found[index][start + keep.start : start + keep.stop] = probabilities[keep]
+        return found
+
+
+def detect(
+    model: str | Path, texts: Sequence[str], *, max_length: int = 512, device: str = "auto"
+) -> list[list[TokenVerdict]]:
     """The probability that each token of each text was replaced.
 
     `model` is a run directory or a Hugging Face discriminator (`ElectraForPreTraining`, or our ModernBERT export). Raises
     UserError for a model without a replaced-token head.
     """
-    return Detector(model)(texts, max_length)
+    return Detector(model, device)(texts, max_length)
 
 
 def detect_lines(
-    model: str | Path, lines: Iterable[str], *, progress: Callable[[int], None] = lambda count: None
+    model: str | Path,
+    lines: Iterable[str],
+    *,
+    device: str = "auto",
+    progress: Callable[[int], None] = lambda count: None,
 ) -> Iterator[dict[str, Any]]:
     """`as_json` of each line, in order, in memory that does not grow with their number. `progress` is called with the number
     of further lines that are done."""
-    detector = Detector(model)
-    for part in _parts(lines, _LINES_AT_ONCE):
+    detector = Detector(model, device)
+    for part in _parts(lines):
         for text, verdicts in zip(part, detector(part), strict=True):
             yield as_json(text, verdicts)
         progress(len(part))
 
 
-def _parts(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(lines)
-    while part := list(itertools.islice(iterator, size)):
+def lines_of(file: Path) -> Iterator[str]:
+    """The lines of a text file (also .gz, .xz or .zst), or for - of the standard input. Raises UserError for bytes that are
+    not UTF-8, naming the place."""
+    return _standard_input() if str(file) == "-" else read_lines(file)
+
+
+def _standard_input() -> Iterator[str]:
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise UserError(f"standard input: line {number} is not UTF-8; convert it first (iconv)") from None
+
+
+def _parts(lines: Iterable[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    characters = 0
+    for line in lines:
+        part.append(line)
+        characters += len(line)
+        if len(part) >= _LINES_AT_ONCE or characters >= _CHARACTERS_AT_ONCE:
+            yield part
+            part, characters = [], 0
+    if part:
         yield part
 
 
@@ -119,32 +166,17 @@ def replaced_probabilities(
 ) -> list[np.ndarray]:
     """Word-piece ids without special tokens -> the probability of each, float64 arrays of the rows' own lengths."""
     ids, mask = padded(rows, tokenizer)
-    logits = head(encoder(ids, mask)).double().sigmoid()
-    return [logits[index, 1 : len(row) + 1].numpy() for index, row in enumerate(rows)]
+    device = head.classifier.weight.device
+    logits = head(encoder(ids.to(device), None if mask is None else mask.to(device)))
+    probabilities = logits.double().sigmoid().cpu().numpy()
+    return [probabilities[index, 1 : len(row) + 1] for index, row in enumerate(rows)]
 
 
 def padded(rows: Sequence[Sequence[int]], tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Word-piece ids between [CLS] and [SEP], padded to the longest row: int64 [B, L], and the mask bool [B, L] that is true
     at real tokens and specials, or None where nothing is padded."""
-    longest = max(len(row) for row in rows) + 2
-    ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
-    for index, row in enumerate(rows):
-        ids[index, : len(row) + 2] = torch.tensor([tokenizer.cls_token_id, *row, tokenizer.sep_token_id])
-    lengths = torch.tensor([len(row) + 2 for row in rows])
-    mask = torch.arange(longest)[None, :] < lengths[:, None]
-    return ids, None if bool(mask.all()) else mask
-
-
-def batches_by_length(rows: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
-    """Indices of rows of like length, in batches of at most `max_tokens` padded tokens (but at least one row)."""
-    batch: list[int] = []
-    for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
-        if batch and (len(batch) + 1) * (len(rows[index]) + 2) > max_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
+    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+    return pad([[first, *row, last] for row in rows], tokenizer.pad_token_id)
 
 
 def word_probabilities(verdicts: Sequence[TokenVerdict]) -> list[tuple[int, int, float]]:
@@ -172,7 +204,7 @@ def render(text: str, verdicts: Sequence[TokenVerdict]) -> Text:
 
 def as_json(text: str, verdicts: Sequence[TokenVerdict]) -> dict[str, Any]:
     """The same as plain data."""
-    return {"text": text, "tokens": [dataclasses.asdict(verdict) for verdict in verdicts]}
+    return {"text": text, "tokens": [verdict._asdict() for verdict in verdicts]}
 
 
 def _windows(count: int, size: int) -> Iterator[tuple[int, slice]]:
@@ -186,8 +218,3 @@ def _windows(count: int, size: int) -> Iterator[tuple[int, slice]]:
         first = 0 if index == 0 else (starts[index - 1] + size + start) // 2 - start
         last = size if index + 1 == len(starts) else (start + size + starts[index + 1]) // 2 - start
         yield start, slice(first, last)
-
-
-def _words(encoded: Any, index: int) -> list[int]:
-    """The word number of each piece; the tokenizer's own splitting makes every punctuation mark a word."""
-    return [word if word is not None else -1 for word in encoded.word_ids(index)]

@@ -12,7 +12,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,17 @@ from electra.config import FinetuneConfig
 from electra.config_files import to_dict
 from electra.data.tokenizer import load_tokenizer
 from electra.errors import UserError
+from electra.evaluate.batching import batches_by_length, batches_per_epoch, pad, shuffled_batches, tokens_at_once
 from electra.evaluate.scores import classification_scores, over_seeds
 from electra.evaluate.tasks import Example, label_names, label_numbers, read_examples
 from electra.files import sha256, write_directory, write_file
 from electra.model.encoder import Encoder
 from electra.model.heads import ClassificationHead
 from electra.model.hf import LoadedEncoder, load_encoder, save_sequence_classifier
+from electra.model.native import keep_memory
 from electra.train.optimizer import clip_gradients
 from electra.train.randomness import seed_torch
-from electra.train.run import choose_device
-
-_POOL = 32  # batches that are sorted by length together: nearly no padding, still nearly a random order
+from electra.train.run import CPU_MICRO_BATCH_TOKENS, choose_device
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ class Classifier(nn.Module):
 
     def forward(self, ids_BL: Tensor, mask_BL: Tensor | None, types_BL: Tensor | None) -> Tensor:
         """Token ids, mask (True at tokens, None without padding) and segments -> logits [B, C]."""
-        return self.head(self.encoder(ids_BL, mask_BL, types_BL), mask_BL)
+        # A head that reads [CLS] only needs the last block there only: the same numbers for less work.
+        at_BK = ids_BL.new_zeros(len(ids_BL), 1) if self.head.pooling == "first" else None
+        return self.head(self.encoder(ids_BL, mask_BL, types_BL, at_BK=at_BK), mask_BL)
 
 
 def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) -> dict[str, Any]:
@@ -78,6 +80,7 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
     and does not stop the others. If `config.out` holds the result of this very call already, that is returned.
     """
     started = time.perf_counter()
+    device = choose_device(config.device)
     train, dev, labels = _read(config)
     loaded = load_encoder(model)
     identity = {
@@ -103,7 +106,6 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
     if dev and config.dev_file is not None:
         dev_encoded = encode(dev, np.array(label_numbers(dev, labels, config.dev_file)))
 
-    device = choose_device(config.device)
     num_train = min(len(train), config.max_train_examples or len(train))
     runs: list[dict[str, Any]] = []
     best: tuple[float, dict[str, Tensor], NDArray[np.float64] | None] | None = None
@@ -112,18 +114,20 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
         for seed in range(config.seed, config.seed + config.seeds):
             classifier = _new_classifier(loaded, config, len(labels), seed).to(device)
             part = train_encoded if num_train == len(train) else _sample(train_encoded, num_train, seed)
+            began = time.perf_counter()
             finite = _train(classifier, part, config, seed, device, tokenizer.pad_token_id, progress)
-            run: dict[str, Any] = {"seed": seed, "failed": not finite}
+            run: dict[str, Any] = {"seed": seed, "failed": not finite, "train_seconds": time.perf_counter() - began}
             probabilities = None
             if finite and dev_encoded is not None:
-                probabilities = predict(classifier, dev_encoded, config.batch_size, device, tokenizer.pad_token_id)
+                probabilities = predict(classifier, dev_encoded, device, tokenizer.pad_token_id)
                 run |= classification_scores(dev_encoded.labels, probabilities.argmax(axis=1))
             runs.append(run)
             score = run.get("accuracy", 0.0)
             if finite and (best is None or score > best[0]):
                 best = (score, copy.deepcopy(classifier.state_dict()), probabilities)
     if best is None or classifier is None:
-        raise UserError(f"all {config.seeds} runs failed: the loss was not a number; lower peak_learning_rate")
+        failed = "the run" if config.seeds == 1 else f"each of {config.seeds} runs"
+        raise UserError(f"{failed} failed: the loss was not a number; lower peak_learning_rate")
     classifier.load_state_dict(best[1])
 
     good = [run for run in runs if not run["failed"]]
@@ -256,7 +260,7 @@ def _new_classifier(loaded: LoadedEncoder, config: FinetuneConfig, num_labels: i
 
 
 def _num_steps(num_examples: int, config: FinetuneConfig) -> int:
-    return max(1, math.ceil(num_examples / config.batch_size * config.num_epochs))
+    return math.ceil(batches_per_epoch(num_examples, config.batch_size) * config.num_epochs)
 
 
 def _train(
@@ -265,10 +269,12 @@ def _train(
     config: FinetuneConfig,
     seed: int,
     device: torch.device,
-    pad: int,
+    pad_id: int,
     progress: Progress,
 ) -> bool:
     """Returns whether the loss stayed a number."""
+    if device.type == "cpu":
+        keep_memory()
     classifier.train()
     groups = [
         *layer_rates(classifier.encoder, config.peak_learning_rate, config.layer_decay),
@@ -287,67 +293,46 @@ def _train(
     parameters = list(classifier.parameters())
     num_steps = _num_steps(len(data), config)
     warmup_steps = max(1, round(config.warmup_fraction * num_steps))
-    batches = _shuffled_batches(data, config.batch_size, seed)
+    batches = shuffled_batches(np.array([len(ids) for ids in data.ids]), config.batch_size, seed)
+    tokens = CPU_MICRO_BATCH_TOKENS if device.type == "cpu" else sys.maxsize
     losses = []
     for step in range(num_steps):
         factor = min(1.0, (step + 1) / warmup_steps) * (1.0 - step / num_steps)
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * factor
-        rows = next(batches)
-        ids, mask, types = _pad(data, rows, pad, device)
-        loss = F.cross_entropy(classifier(ids, mask, types), torch.from_numpy(data.labels[rows]).to(device))
+        batch = next(batches)
         optimizer.zero_grad()
-        loss.backward()
+        # Long texts in parts, whose gradients add up to the batch's.
+        for part in batches_by_length([data.ids[row] for row in batch], tokens):
+            rows = batch[part]
+            logits = classifier(*_network_input(data, rows, pad_id, device))
+            labels = torch.from_numpy(data.labels[rows]).to(device)
+            loss = F.cross_entropy(logits, labels, reduction="sum") / len(batch)
+            loss.backward()
+            losses.append(loss.detach())
         clip_gradients(parameters, 1.0)
         optimizer.step()
-        losses.append(loss.detach())
-        progress.advance(progress.tasks[0].id)
+        _advance(progress)
     return bool(torch.isfinite(torch.stack(losses)).all())
 
 
-def _shuffled_batches(data: Encoded, batch_size: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Endless batches, each epoch in an order of its own; texts of like length come together."""
-    lengths = np.array([len(ids) for ids in data.ids])
-    epoch = 0
-    while True:
-        draw = np.random.Generator(np.random.Philox(key=[seed, epoch]))
-        order = draw.permutation(len(data))
-        batches = []
-        for start in range(0, len(order), _POOL * batch_size):
-            pool = order[start : start + _POOL * batch_size]
-            pool = pool[np.argsort(lengths[pool], kind="stable")]
-            batches += [pool[at : at + batch_size] for at in range(0, len(pool), batch_size)]
-        for index in draw.permutation(len(batches)):
-            yield batches[index]
-        epoch += 1
-
-
-def _pad(
-    data: Encoded, rows: NDArray[np.int64], pad: int, device: torch.device
+def _network_input(
+    data: Encoded, rows: NDArray[np.int64], pad_id: int, device: torch.device
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    lengths = [len(data.ids[row]) for row in rows]
-    longest = max(lengths)
-    ids = torch.tensor([data.ids[row] + [pad] * (longest - len(data.ids[row])) for row in rows])
-    mask = None
-    if min(lengths) < longest:
-        mask = (torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]).to(device)
-    types = None
-    if data.types is not None:
-        types = torch.tensor([data.types[row] + [0] * (longest - len(data.types[row])) for row in rows]).to(device)
-    return ids.to(device), mask, types
+    """Ids, mask and segments of these rows, as `Classifier` takes them."""
+    ids, mask = pad([data.ids[row] for row in rows], pad_id)
+    types = None if data.types is None else pad([data.types[row] for row in rows], 0)[0].to(device)
+    return ids.to(device), None if mask is None else mask.to(device), types
 
 
 @torch.inference_mode()
-def predict(
-    classifier: Classifier, data: Encoded, batch_size: int, device: torch.device, pad: int
-) -> NDArray[np.float64]:
+def predict(classifier: Classifier, data: Encoded, device: torch.device, pad_id: int) -> NDArray[np.float64]:
     """Probability of each class, [N, C], in the order of the data; texts of like length are batched together."""
     classifier.eval()
-    order = np.argsort([len(ids) for ids in data.ids], kind="stable")
     found = np.zeros((len(data), classifier.head.num_labels))
-    for start in range(0, len(order), 4 * batch_size):
-        rows = order[start : start + 4 * batch_size]
-        found[rows] = classifier(*_pad(data, rows, pad, device)).double().softmax(dim=-1).cpu().numpy()
+    for batch in batches_by_length(data.ids, tokens_at_once(device)):
+        rows = np.array(batch)
+        found[rows] = classifier(*_network_input(data, rows, pad_id, device)).double().softmax(dim=-1).cpu().numpy()
     return found
 
 
@@ -363,10 +348,16 @@ def _write_predictions(
 
 
 def _progress(quiet: bool, num_steps: int) -> Progress:
+    """A bar on the standard error, where that is a terminal."""
     console = Console(file=sys.stderr)
     progress = Progress(
-        TextColumn("fine-tuning"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn(),
-        console=console, disable=quiet or not console.is_terminal, transient=True,
+        TextColumn("fine-tuning"), BarColumn(), MofNCompleteColumn(), TextColumn("steps{task.fields[rate]}"),
+        TimeRemainingColumn(), console=console, disable=quiet or not console.is_terminal, transient=True,
     )  # fmt: skip
-    progress.add_task("", total=num_steps)
+    progress.add_task("", total=num_steps, rate="")
     return progress
+
+
+def _advance(progress: Progress) -> None:
+    task = progress.tasks[0]
+    progress.update(task.id, advance=1, rate=f", {task.speed:.1f} a second" if task.speed else "")

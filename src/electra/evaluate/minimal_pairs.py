@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from electra.data.text import read_lines
 from electra.errors import UserError
-from electra.evaluate.detect import TOKENS_AT_ONCE, batches_by_length, padded
+from electra.evaluate.batching import TOKENS_AT_ONCE, batches_by_length
+from electra.evaluate.detect import padded
 from electra.model.encoder import Encoder
 from electra.model.heads import ReplacedTokenHead
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def read_examples(path: Path, *, text_column: str, text_pair_column: str | None,
     Raises UserError for a missing file or column (naming those there are), no rows, a row without label, broken syntax.
     """
     if not path.is_file():
-        raise UserError(f"{path}: no such file")
+        raise UserError(f"{path}: {'is a directory, not a file' if path.is_dir() else 'no such file'}")
     source = find_sources([path])[0]
     if source.kind == "txt":
         raise UserError(f"{path}: a .txt has no columns; give a .csv, .tsv, .jsonl or .parquet")
@@ -37,15 +38,15 @@ def read_examples(path: Path, *, text_column: str, text_pair_column: str | None,
     for where, record in _records(source):
         missing = [name for name in wanted if name not in record]
         if missing:
-            names = ", ".join(repr(name) for name in record)
-            raise UserError(f"{path}: {where} has no column {missing[0]!r}; it has {names}")
+            names = ", ".join(repr(str(name)[:40]) for name in record)
+            raise UserError(f"{path}: {where} has no column {missing[0]!r}; it has {names} (the columns can be named)")
         label = _label(record[label_column])
         if not label:
             raise UserError(
                 f"{path}: {where} has no label in column {label_column!r}; fill it in, or leave the row out"
             )
-        pair = str(record[text_pair_column] or "") if text_pair_column else None
-        examples.append(Example(str(record[text_column] or ""), pair, label))
+        texts = [_text(record[name], f"{path}: {where}, column {name!r}") for name in wanted[:-1]]
+        examples.append(Example(texts[0], texts[1] if text_pair_column else None, label))
     if not examples:
         raise UserError(f"{path}: holds no examples")
     return examples
@@ -56,6 +57,10 @@ def label_names(examples: Sequence[Example], path: Path) -> list[str]:
     names = {example.label for example in examples}
     if len(names) < 2:
         raise UserError(f"{path}: every example has the label {names.pop()!r}; a classifier needs at least two")
+    if len(names) > max(20, len(examples) // 2):
+        raise UserError(
+            f"{path}: has {len(names)} different labels in {len(examples)} examples; name the column of the classes"
+        )
     try:
         return sorted(names, key=float)
     except ValueError:
@@ -75,12 +80,22 @@ def label_numbers(examples: Sequence[Example], names: Sequence[str], path: Path)
 
 
 def _label(value: Any) -> str:
-    """A label as its name; a whole number that a format stored as 1.0 is "1"."""
+    """A label as its name; a whole number that a format stored as 1.0 is "1". Empty where there is none, or not a number."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return str(value).strip()
+    name = str(value).strip()
+    return "" if name.lower() == "nan" else name
+
+
+def _text(value: Any, where: str) -> str:
+    """A text as it stands; none, and the "not a number" of a missing one, are empty."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, dict | list | bytes):
+        raise UserError(f"{where} holds a {type(value).__name__}, not a text")
+    return str(value)
 
 
 def _records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -118,6 +133,8 @@ def _records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
     )
     try:
         header = next(reader, None)
+        if twice := [name for name in header or [] if (header or []).count(name) > 1]:
+            raise UserError(f"{source.path}: two columns are named {twice[0]!r}; rename one")
         for row in reader:
             if not row:
                 continue
