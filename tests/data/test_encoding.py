@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from electra.data import encoding as encoding_module
-from electra.data.encoding import TextEncoder, encode_batches
+from electra.data.encoding import TextEncoder
 from electra.data.tokenizer import train_tokenizer
 
 TEXTS = [
@@ -22,10 +22,11 @@ def tokenizer():
     return train_tokenizer(TEXTS, 150)
 
 
-def by_library(tokenizer, texts):
-    encoder = TextEncoder(tokenizer, "<u2")
-    encoder.by_word = False
-    return encoder(texts)
+def encoder_of(tokenizer, dtype="<u2", by_word=True):
+    encoder = TextEncoder(tokenizer.backend_tokenizer.to_str(), dtype)
+    if not by_word:
+        encoder.by_word = False
+    return encoder
 
 
 @settings(max_examples=300, deadline=None)
@@ -43,40 +44,30 @@ def by_library(tokenizer, texts):
     ["x" * 200, "the\x00soup \ufffd \ue000", "[SEP][MASK] [PAD]", "\U0001f468\u200d\U0001f469 \U00020000\U00020001"]
 )
 def test_any_text(tokenizer, texts):
-    encoder = TextEncoder(tokenizer, "<u2")
+    encoder = encoder_of(tokenizer)
     assert encoder.by_word
-    expected = by_library(tokenizer, texts)
-    assert encoder(texts) == expected
-    assert encoder(texts) == expected  # from memory
+    expected = [ids for ids, _ in encoder_of(tokenizer, by_word=False)(texts)]
+    assert [ids for ids, _ in encoder(texts)] == expected
+    assert [ids for ids, _ in encoder(texts)] == expected  # from memory
 
 
 @pytest.mark.parametrize("keep_case", [False, True])
-def test_batches_in_order_with_a_full_memory(keep_case, monkeypatch):
+def test_a_full_memory(keep_case, monkeypatch):
     tokenizer = train_tokenizer(TEXTS, 150, lowercase=not keep_case)
-    monkeypatch.setattr(encoding_module, "_MAX_WORDS", 5)
-    batches = [[text, text.upper()] for text in TEXTS] * 3
-    encoder = TextEncoder(tokenizer, "<u4")
-    found = list(encode_batches(encoder, iter(batches)))
-    plain = TextEncoder(tokenizer, "<u4")
-    plain.by_word = False
-    assert found == [plain(batch) for batch in batches]
+    monkeypatch.setattr(encoding_module, "MAX_WORDS", 5)
+    encoder, plain = encoder_of(tokenizer, "<u4"), encoder_of(tokenizer, "<u4", by_word=False)
+    for text in TEXTS * 3:
+        assert encoder([text, text.upper()]) == plain([text, text.upper()])
     assert len(encoder._known) <= 5
     ids = tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]
-    assert np.frombuffer(found[0][0], "<u4").tolist() == ids
+    assert np.frombuffer(encoder([TEXTS[0]])[0][0], "<u4").tolist() == ids
 
 
 def test_tokenizers_that_do_not_split_at_white_space_go_to_the_library(tokenizer):
     other = train_tokenizer(TEXTS, 150)
     other.add_tokens([AddedToken("the soup", normalized=True)])
-    encoder = TextEncoder(other, "<u2")
+    encoder = encoder_of(other)
     assert not encoder.by_word
-    assert np.frombuffer(encoder(["eat the soup"])[0], "<u2")[-1] == other.convert_tokens_to_ids("the soup")
-
-
-def test_an_error_in_reading_comes_through(tokenizer):
-    def batches():
-        yield ["the soup"]
-        raise OSError("gone")
-
-    with pytest.raises(OSError, match="gone"):
-        list(encode_batches(TextEncoder(tokenizer, "<u2"), batches()))
+    ((ids, words),) = encoder(["eat the soup"])
+    assert np.frombuffer(ids, "<u2")[-1] == other.convert_tokens_to_ids("the soup")
+    assert words == 3

@@ -263,15 +263,23 @@ def with_duplicates(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept"), [("no", [0, 1, 2, 3, 4, 5]), ("exact", [0, 1, 2, 4, 5]), ("near", [0, 1, 4])]
+    ("options", "kept", "counts"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5], (0, 0)),
+        ({"deduplicate": "exact"}, [0, 1, 2, 4, 5], (1, 0)),  # 2 has other lines than 0
+        ({"deduplicate": "near"}, [0, 1, 4], (1, 2)),
+        ({"deduplicate": "near", "similarity": 1.0}, [0, 1, 4, 5], (1, 1)),
+    ],
 )
-def test_duplicates_are_left_out(tmp_path, kind, kept):
+def test_duplicates_are_left_out(tmp_path, options, kept, counts):
     files, long = with_duplicates(tmp_path)
     texts = ["one two three", long, "one two three", "one two three", "something else", f"{long} today"]
-    report = prepare(files, tmp_path / "store", vocab_size=120, deduplicate=kind, quiet=True)
+    report = prepare(files, tmp_path / "store", vocab_size=120, quiet=True, **options)
     assert texts_of(tmp_path / "store") == [texts[index] for index in kept]
-    assert report.duplicates == 6 - len(kept)
+    assert (report.exact_duplicates, report.near_duplicates) == counts
     assert report.documents == len(kept)
+    said = str(report).replace("\n", " ")
+    assert (f"and {counts[1]} near" in said, f"left out: {counts[0]} exact" in said) == (counts[1] > 0, counts[0] > 0)
 
 
 def test_no_held_out_document_has_a_twin(tmp_path):
@@ -280,7 +288,7 @@ def test_no_held_out_document_has_a_twin(tmp_path):
     options = {"one_document_per_line": True, "heldout_share": 0.3, "deduplicate": "exact", "quiet": True}
     report = prepare([tmp_path / "lines.txt"], tmp_path / "store", vocab_size=100, **options)
     kept, held = texts_of(tmp_path / "store"), texts_of(tmp_path / "store-heldout")
-    assert (len(kept) + len(held), report.duplicates) == (40, 360)
+    assert (len(kept) + len(held), report.exact_duplicates) == (40, 360)
     assert not set(kept) & set(held)
 
 
@@ -318,16 +326,50 @@ def test_shuffled_documents_are_whole_and_of_all_files(tmp_path, corpus_file):
     }
 
 
-def test_a_vocabulary_is_learned_from_a_part_of_much_text(tmp_path, corpus_file, monkeypatch):
-    monkeypatch.setattr(prepare_module, "VOCABULARY_BYTES", corpus_file.stat().st_size // 4)
-    monkeypatch.setattr(prepare_module, "_RUN", 10)
-    seen = []
-    learn = prepare_module.train_tokenizer
-    monkeypatch.setattr(
-        prepare_module,
-        "train_tokenizer",
-        lambda texts, *a, **k: (seen.append(sum(1 for _ in texts)), learn(texts, *a, **k))[1],
-    )
-    report = prepare([corpus_file], tmp_path / "store", vocab_size=100, quiet=True)
-    assert 300 < seen[0] < 700  # of 2,000 lines
-    assert report.documents == 200
+def test_the_store_is_the_same_with_any_number_of_workers(tmp_path, corpus_file, monkeypatch):
+    monkeypatch.setattr(prepare_module, "_BATCH_CHARACTERS", 2000)
+    monkeypatch.setattr(prepare_module, "_LITTLE", 0)
+    options = {"vocab_size": 90, "heldout_share": 0.2, "deduplicate": "near", "shuffle": True, "quiet": True}
+    found = set()
+    for workers in (0, 2, None):
+        prepare([corpus_file], tmp_path / f"{workers}", num_workers=workers, **options)
+        stores = (TokenStore.open(tmp_path / name) for name in (f"{workers}", f"{workers}-heldout"))
+        found.add(tuple(store.fingerprint for store in stores))
+    assert len(found) == 1
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path, corpus_file, monkeypatch):
+    def pressed(self, pieces):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StoreWriter, "add", pressed)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        prepare(
+            [corpus_file],
+            tmp_path / "out" / "s",
+            vocab_size=80,
+            shuffle=True,
+            deduplicate="near",
+            num_workers=2,
+            quiet=True,
+        )
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"similarity": 80}, "similarity is 80"),
+        ({"num_workers": -1}, "num_workers is -1"),
+        ({"heldout_share": 1}, "heldout"),
+    ],
+)
+def test_settings_that_cannot_be(tmp_path, corpus_file, options, message):
+    with pytest.raises(UserError, match=message):
+        prepare([corpus_file], tmp_path / "s", **options)
+
+
+def test_half_a_character_in_json(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a \\ud800 b \\ud83d\\ude00"}\n')
+    assert documents_of(tmp_path / "a.jsonl") == [["a \ufffd b \U0001f600"]]

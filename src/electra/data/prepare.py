@@ -7,28 +7,26 @@ import hashlib
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from electra.data.duplicates import Deduplicate, find_duplicates, without
-from electra.data.encoding import TextEncoder, encode_batches
+from electra.data.duplicates import Deduplicate, Duplicates, check_library, find_duplicates
+from electra.data.encoding import TextEncoder, splits_at_white_space
+from electra.data.sample import TextSample
 from electra.data.shards import StoreWriter, TokenStore
 from electra.data.text import Piece, ReadOptions, Source, find_sources, read_pieces
 from electra.data.tokenizer import load_tokenizer, tokenizer_hash, train_tokenizer
+from electra.data.workers import MAX_WORKERS, in_order, num_cores, workers
 from electra.errors import UserError
 
-_BATCH_CHARACTERS = 2_000_000  # what is encoded at once; some tens of megabytes of memory
-_RUN = 1000  # pieces that are taken or left together when a vocabulary is learned from a part of the text
-VOCABULARY_BYTES = 200_000_000
-"""A vocabulary is learned from about so many bytes of text, spread evenly over it: counts of distinct words grow without
-end, and the pieces that more text would change are the rarest."""
+_BATCH_CHARACTERS = 500_000  # what is encoded at once; some megabytes of memory
+_LITTLE = 16_000_000  # bytes of text that are done before worker processes would have paid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +44,10 @@ class PrepareReport:
     pieces_per_word: float
     """Words are what white space parts."""
     heldout_documents: int
-    duplicates: int
-    """Documents that were left out because they were there before."""
+    exact_duplicates: int
+    """Documents that were left out because the same one was there before."""
+    near_duplicates: int
+    """Documents that were left out because much the same one was there before."""
     vocabulary_seconds: float
     """Spent learning the vocabulary; 0 where one was given."""
     seconds: float
@@ -58,8 +58,9 @@ class PrepareReport:
             f"{self.unknown_share:.3%} [UNK], {self.pieces_per_word:.2f} word pieces per word, {self.seconds:.0f} s"
             + (f", of which {self.vocabulary_seconds:.0f} s for the vocabulary" if self.vocabulary_seconds else ""),
         ]
-        if self.duplicates:
-            lines.append(f"{self.duplicates:,} duplicate documents left out")
+        if self.exact_duplicates or self.near_duplicates:
+            near = f" and {self.near_duplicates:,} near" if self.near_duplicates else ""
+            lines.append(f"left out: {self.exact_duplicates:,} exact{near} duplicates of documents before them")
         if self.heldout_store is not None:
             lines.append(f"held out: {self.heldout_documents:,} documents -> {self.heldout_store}")
         if self.unknown_share > 0.01:
@@ -82,8 +83,10 @@ def prepare(
     invalid_utf8: Literal["error", "replace"] = "error",
     heldout_share: float = 0.0,
     deduplicate: Deduplicate = "no",
+    similarity: float = 0.8,
     shuffle: bool = False,
     seed: int = 0,
+    num_workers: int | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> PrepareReport:
@@ -91,14 +94,21 @@ def prepare(
 
     Learns a WordPiece vocabulary of `vocab_size`, or takes `vocab` (vocab.txt, tokenizer directory or store's tokenizer).
     `heldout_share` of the documents, chosen by a hash of their beginning, goes into a second store, `<out>-heldout`.
-    `deduplicate` leaves out documents that were there before (see `find_duplicates`), `shuffle` puts the documents of all
-    inputs into one random order, by `seed`. Memory does not grow with the text (a few bytes a document apart). Raises
-    UserError for anything the user can mend, and leaves no half store.
+    `deduplicate` leaves out documents that were there before (see `find_duplicates`; `similarity` is of "near"), `shuffle`
+    puts the documents of all inputs into one random order, by `seed`. `num_workers` processes cut the text (one a core, at
+    most 8; 0: none, this process does it); the store is the same with any number. Memory does not grow with the text (some
+    bytes a document with `deduplicate` or `shuffle`). Raises UserError for anything the user can mend, and leaves no half store.
     """
     out = Path(out)
     heldout_path = out.with_name(f"{out.name}-heldout") if heldout_share > 0 else None
     if not 0.0 <= heldout_share < 1.0:
         raise UserError(f"heldout_share is {heldout_share}: it must be in [0, 1)")
+    if not 0.3 <= similarity <= 1.0:
+        raise UserError(f"similarity is {similarity}: it must be in [0.3, 1]; 0.8 is usual")
+    if num_workers is not None and num_workers < 0:
+        raise UserError(f"num_workers is {num_workers}: it must be at least 0")
+    if deduplicate == "near":
+        check_library()
     options = ReadOptions(
         text_column=text_column, one_document_per_line=one_document_per_line, invalid_utf8=invalid_utf8
     )
@@ -112,7 +122,10 @@ def prepare(
 
     started = time.perf_counter()
     size = sum(source.size for source in sources)
-    passes = (1 if given is not None else 3) + (deduplicate != "no")  # duplicates, characters, words, encoding
+    if num_workers is None:
+        little = size < _LITTLE and all(source.kind != "hub" for source in sources)
+        num_workers = 0 if little or num_cores() == 1 else min(num_cores(), MAX_WORKERS)
+    passes = (1 if given is not None else 2) + (deduplicate != "no")  # duplicates, vocabulary, encoding
     progress = _progress(size * passes, quiet)
     try:
         with progress, ExitStack() as stack:
@@ -121,22 +134,30 @@ def prepare(
             def advance(count: int) -> None:
                 progress.advance(task, count)
 
-            dropped = None
+            duplicates = None
             if deduplicate != "no":
                 progress.update(task, description="looking for duplicates")
-                dropped = find_duplicates(_all_pieces(sources, options, advance), deduplicate)
-            documents = _Documents(sources, options, dropped, advance)
+                duplicates = find_duplicates(
+                    _pieces(sources, options, None, advance),
+                    deduplicate,
+                    similarity=similarity,
+                    directory=_parent(out),
+                    num_workers=num_workers,
+                )
             tokenizer, before = given, time.perf_counter()
             if tokenizer is None:
                 progress.update(task, description="learning the vocabulary")
-                unpacked = sum(source.size * (4 if source.compression else 1) for source in sources)
-                texts = _Texts(documents, min(1.0, VOCABULARY_BYTES / max(1, unpacked)))
-                tokenizer = train_tokenizer(texts, vocab_size, lowercase=lowercase, strip_accents=strip_accents)
+                sample = TextSample(_pieces(sources, options, duplicates, advance))
+                if not sample.runs:
+                    raise UserError(f"{', '.join(map(str, inputs))}: no text found; nothing was written")
+                tokenizer = train_tokenizer(sample, vocab_size, lowercase=lowercase, strip_accents=strip_accents)
+                del sample
             vocabulary_seconds = time.perf_counter() - before if given is None else 0.0
             progress.update(task, description="encoding")
             writer = stack.enter_context(StoreWriter(out, tokenizer))
             heldout = stack.enter_context(StoreWriter(heldout_path, tokenizer)) if heldout_path else None
-            _encode(iter(documents), tokenizer, writer, heldout, heldout_share)
+            pieces = _pieces(sources, options, duplicates, advance)
+            _encode(pieces, tokenizer, writer, heldout, heldout_share, num_workers)
             if writer.tokens == 0:
                 raise UserError(f"{', '.join(map(str, inputs))}: no text found; nothing was written")
             if heldout is not None and heldout.tokens == 0:
@@ -146,6 +167,8 @@ def prepare(
             progress.update(task, description="shuffling" if shuffle else "writing")
             origin: dict[str, Any] = {"inputs": [str(item) for item in inputs], "options": dataclasses.asdict(options)}
             origin |= {"deduplicate": deduplicate, "shuffle_seed": seed if shuffle else None}
+            if deduplicate == "near":
+                origin["similarity"] = similarity
             if heldout is not None:
                 heldout.finish(origin, origin["shuffle_seed"])
             store = writer.finish(origin, origin["shuffle_seed"])
@@ -162,7 +185,8 @@ def prepare(
         unknown_share=store.manifest["unknown_share"],
         pieces_per_word=store.manifest["pieces_per_word"],
         heldout_documents=0 if heldout is None else heldout.documents,
-        duplicates=0 if dropped is None else int(dropped.sum()),
+        exact_duplicates=0 if duplicates is None else duplicates.exact,
+        near_duplicates=0 if duplicates is None else duplicates.near,
         vocabulary_seconds=vocabulary_seconds,
         seconds=time.perf_counter() - started,
     )
@@ -175,7 +199,7 @@ def prepare(
 
 def _check_target(path: Path, tokenizer: Any | None, overwrite: bool) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        parent = next(parent for parent in path.absolute().parents if parent.exists())
+        parent = _parent(path)
         if not parent.is_dir() or not os.access(parent, os.W_OK):
             raise UserError(f"{path}: cannot be made in {parent}; choose another --out")
         return
@@ -191,65 +215,49 @@ def _check_target(path: Path, tokenizer: Any | None, overwrite: bool) -> None:
     )
 
 
-def _all_pieces(sources: list[Source], options: ReadOptions, progress: Callable[[int], None]) -> Iterator[Piece]:
-    for source in sources:
-        yield from read_pieces(source, options, progress)
+def _parent(path: Path) -> Path:
+    """The nearest directory above that is there."""
+    return next(parent for parent in path.absolute().parents if parent.exists())
 
 
-@dataclasses.dataclass(frozen=True)
-class _Documents:
-    """The pieces of all documents that are kept; can be gone through again."""
-
-    sources: list[Source]
-    options: ReadOptions
-    dropped: NDArray[np.bool_] | None
-    progress: Callable[[int], None]
-
-    def __iter__(self) -> Iterator[Piece]:
-        return without(_all_pieces(self.sources, self.options, self.progress), self.dropped)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Texts:
-    """The text to learn a vocabulary from: `share` of it, in runs of pieces chosen by a hash of their number. No text at all is
-    refused."""
-
-    documents: _Documents
-    share: float
-
-    def __iter__(self) -> Iterator[str]:
-        empty = True
-        for number, piece in enumerate(self.documents):
-            if self.share < 1.0 and number and not _chosen(str(number // _RUN), self.share):
-                continue
-            empty = False
-            yield piece.text
-        if empty:
-            raise UserError("the input holds no text; nothing was written")
+def _pieces(
+    sources: list[Source], options: ReadOptions, duplicates: Duplicates | None, progress: Callable[[int], None]
+) -> Iterator[Piece]:
+    """The pieces of all documents that are kept."""
+    pieces = (piece for source in sources for piece in read_pieces(source, options, progress))
+    return pieces if duplicates is None else duplicates.without(pieces)
 
 
 def _encode(
-    pieces: Iterator[Piece], tokenizer: Any, writer: StoreWriter, heldout: StoreWriter | None, heldout_share: float
+    pieces: Iterator[Piece],
+    tokenizer: Any,
+    writer: StoreWriter,
+    heldout: StoreWriter | None,
+    heldout_share: float,
+    num_workers: int,
 ) -> None:
     """Encode batch by batch; each document goes whole into one of the two stores."""
+    settings = tokenizer.backend_tokenizer.to_str()
+    if not splits_at_white_space(settings):
+        num_workers = 0  # the library itself is at work on all cores
     target = writer
-    batches = _batches(pieces)
-    held_back: list[list[Piece]] = []
+    held_back: deque[list[Piece]] = deque()
 
     def texts() -> Iterator[list[str]]:
-        for batch in batches:
+        for batch in _batches(pieces):
             held_back.append(batch)
             yield [piece.text for piece in batch]
 
-    for encoded in encode_batches(TextEncoder(tokenizer, writer.dtype), texts()):
-        routed: dict[int, list[tuple[bytes, bool, bool, int]]] = {id(writer): [], id(heldout): []}
-        for piece, ids in zip(held_back.pop(0), encoded, strict=True):
-            if piece.starts_document:
-                target = heldout if heldout is not None and _chosen(piece.text, heldout_share) else writer
-            routed[id(target)].append((ids, piece.starts_line, piece.starts_document, len(piece.text.split())))
-        writer.add(routed[id(writer)])
-        if heldout is not None:
-            heldout.add(routed[id(heldout)])
+    with workers(num_workers, TextEncoder, settings, writer.dtype.str) as encoders:
+        for encoded in in_order(encoders, texts()):
+            routed: dict[int, list[tuple[bytes, bool, bool, int]]] = {id(writer): [], id(heldout): []}
+            for (text, starts_line, starts_document), (ids, words) in zip(held_back.popleft(), encoded, strict=True):
+                if starts_document:
+                    target = heldout if heldout is not None and _chosen(text, heldout_share) else writer
+                routed[id(target)].append((ids, starts_line, starts_document, words))
+            writer.add(routed[id(writer)])
+            if heldout is not None:
+                heldout.add(routed[id(heldout)])
 
 
 def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:

@@ -194,28 +194,33 @@ class StoreWriter:
         return TokenStore.open(self.path)
 
     def _shuffle(self, seed: int) -> None:
-        """Write the closed files anew, documents in random order; memory is a few numbers a document and a line."""
+        """Write the closed files anew, documents in random order. Memory is some 60 bytes a document: tokens and lines are
+        read from disk a document at a time (a memory map would count as memory in use)."""
         ordered = self.temporary / "ordered"
         ordered.mkdir()
         for name in _FILES:
             (self.temporary / name).rename(ordered / name)
-        kinds = (self.dtype, np.dtype("<i8"), np.dtype("<i8"))
-        tokens, documents, lines = (
-            np.memmap(ordered / name, dtype=kind, mode="r") for name, kind in zip(_FILES, kinds, strict=True)
-        )
-        ends = np.append(documents[1:], len(tokens))
-        first_lines = np.searchsorted(lines, np.append(documents, len(tokens)))
+        tokens, documents, lines = (ordered / name for name in _FILES)
+        starts = np.append(np.fromfile(documents, dtype="<i8"), self.tokens)
+        first_lines = np.searchsorted(np.memmap(lines, dtype="<i8", mode="r"), starts)
         self._open()
         at = 0
-        for index in np.random.Generator(np.random.Philox(seed)).permutation(len(documents)).tolist():
-            start, end = int(documents[index]), int(ends[index])
-            self._write(0, tokens[start:end])
-            self._write(1, np.array([at], dtype="<i8"))
-            self._write(2, lines[first_lines[index] : first_lines[index + 1]] - (start - at))
-            at += end - start
+        with tokens.open("rb", buffering=0) as token_file, lines.open("rb", buffering=0) as line_file:
+            for index in np.random.Generator(np.random.Philox(seed)).permutation(self.documents):
+                start, end = (int(place) for place in starts[index : index + 2])
+                lines_of = _read_slice(line_file, np.dtype("<i8"), *first_lines[index : index + 2].tolist())
+                self._write(0, _read_slice(token_file, self.dtype, start, end))
+                self._write(1, np.array([at], dtype="<i8"))
+                self._write(2, lines_of - (start - at))
+                at += end - start
         shutil.rmtree(ordered)
 
     def _write(self, index: int, values: NDArray[Any]) -> None:
         data = values.tobytes()
         self._files[index].write(data)
         self._hashes[index].update(data)
+
+
+def _read_slice(file: BinaryIO, dtype: np.dtype[Any], start: int, end: int) -> NDArray[Any]:
+    file.seek(start * dtype.itemsize)
+    return np.frombuffer(file.read((end - start) * dtype.itemsize), dtype=dtype)

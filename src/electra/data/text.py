@@ -16,19 +16,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from electra.errors import UserError
 
 PIECE = 50_000
 """Characters; longer lines go on in further pieces, cut at white space, so that their words stay whole."""
 _CHUNK = 1 << 20
+_HALF_CHARACTERS = re.compile("[\ud800-\udfff]")  # JSON can escape half a character, which is none
 _FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 _COMPRESSIONS = (".gz", ".xz", ".zst")
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of a line."""
 
     text: str
@@ -246,8 +246,8 @@ def _split(text: str) -> Iterator[str]:
 def _lines_to_pieces(lines: Iterator[tuple[str, bool]], one_document_per_line: bool) -> Iterator[Piece]:
     new_document, new_line, blank_so_far = True, True, True
     for text, ends_line in lines:
-        for part in _split(text):
-            if part.strip():
+        for part in _split(text) if len(text) > PIECE else (text,):
+            if part and not part.isspace():
                 yield Piece(part, new_line, new_document)
                 new_document = new_line = blank_so_far = False
         if ends_line:
@@ -261,7 +261,7 @@ def _record_to_pieces(text: str) -> Iterator[Piece]:
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         new_line = True
         for part in _split(line):
-            if part.strip():
+            if part and not part.isspace():
                 yield Piece(part, new_line, new_document)
                 new_document = new_line = False
 
@@ -287,7 +287,8 @@ def _records(source: Source, options: ReadOptions, progress: Callable[[int], Non
             if not isinstance(record, dict) or column not in record:
                 keys = list(record) if isinstance(record, dict) else []
                 raise _no_column(f"{source.path}: line {number}", column, keys)
-            yield _as_text(record[column], f"{source.path}: line {number}", column)
+            text = _as_text(record[column], f"{source.path}: line {number}", column)
+            yield _HALF_CHARACTERS.sub("\ufffd", text) if "\\u" in line else text
     else:
         yield from _delimited(source, options, progress)
 
