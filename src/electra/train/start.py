@@ -20,6 +20,7 @@ from electra.model.pair import Pair
 
 _MOST_TOKENS = 10_000_000  # enough to know both; keeps the start short on a large store
 _LARGEST_VOCABULARY = 16_384  # the table of pairs is dense: 1 GiB at this size
+_ROWS_AT_ONCE = 512
 _WINDOWS = (16, 256)
 """Tokens in which two count as occurring together: about a clause, which brings out grammar, and about a document's
 paragraph, which brings out topic and tone."""
@@ -74,27 +75,37 @@ def cooccurrence_vectors(
     The leading singular vectors, weighted by the root of their values (Levy, Goldberg and Dagan 2015), centred and turned
     at random so that no coordinate stands out. Rows of special tokens and of tokens that do not occur are zero.
     """
-    information_VV = np.zeros((vocab_size, vocab_size))
+    information_VV = np.zeros((vocab_size, vocab_size), dtype=np.float32)
+    ordinary_V = np.ones(vocab_size, dtype=np.float32)
+    ordinary_V[special] = 0.0
     for window in _WINDOWS:
         num_runs = len(tokens) // window
         if num_runs < 2:
             continue
-        run = np.repeat(np.arange(num_runs), window)
-        counts = scipy.sparse.csr_matrix(
-            (np.ones(num_runs * window), (run, tokens[: num_runs * window])), shape=(num_runs, vocab_size)
-        )  # repeated places are added up
-        counts.data = np.log1p(counts.data)
-        together_VV = (counts.T @ counts).toarray()
-        together_VV[special] = together_VV[:, special] = 0.0
-        total_V = together_VV.sum(0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mutual_VV = np.log(together_VV * total_V.sum() / np.outer(total_V, total_V))
-        information_VV += np.nan_to_num(np.maximum(mutual_VV, 0.0), posinf=0.0) / len(_WINDOWS)
+        run = np.repeat(np.arange(num_runs, dtype=np.int32), window)
+        ones = np.ones(num_runs * window, dtype=np.float32)
+        counts = scipy.sparse.csr_matrix((ones, (run, tokens[: num_runs * window])), shape=(num_runs, vocab_size))
+        counts.data = np.log1p(counts.data)  # repeated places were added up
+        counts.data *= ordinary_V[counts.indices]
+        by_token = counts.T.tocsr()
+        total_V = by_token @ np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
+        for start in range(
+            0, vocab_size, _ROWS_AT_ONCE
+        ):  # the whole table of pairs once, of temporary ones only a strip
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            together = (by_token[rows] @ counts).toarray()
+            with np.errstate(divide="ignore", invalid="ignore"):
+                together *= total_V.sum() / total_V[rows, None]
+                together /= total_V
+                np.log(together, out=together)
+            np.nan_to_num(together, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+            information_VV[rows] += np.maximum(together, 0.0) / len(_WINDOWS)
     rank = min(width, vocab_size)
     left_VE, values_E, _ = randomized_svd(information_VV, rank, n_iter=3, random_state=seed)
     vectors_VE = np.zeros((vocab_size, width))
     vectors_VE[:, :rank] = left_VE * np.sqrt(values_E)
-    known_V = np.abs(vectors_VE).sum(1) > 1e-9
+    known_V = information_VV.any(axis=1)
     vectors_VE[known_V] -= vectors_VE[known_V].mean(0)
+    vectors_VE[~known_V] = 0.0  # the decomposition leaves rounding errors there
     turn_EE = np.linalg.qr(np.random.Generator(np.random.Philox(seed)).standard_normal((width, width)))[0]
     return vectors_VE @ turn_EE
