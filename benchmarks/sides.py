@@ -1,30 +1,70 @@
-"""One training step of ELECTRA-Small by each toolkit: same sizes (paper, table 6), dropout 0.1, AdamW, clipping, random tokens.
+"""One training step of ELECTRA-Small by each toolkit: same sizes (paper, table 6), rows, dropout (0.1), AdamW and clipping.
 
-A side is a function of (batch size, precision, device) that returns a step to be called again and again.
+A side makes a step, to be called again and again, from (batch size, precision, device).
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
-VOCABULARY, LENGTH, MASKED, MASK = 30_522, 128, 0.15, 103
+VOCABULARY, LENGTH, MASKED = 30_522, 128, 0.15
+NARROW = {"hidden_size": 64, "intermediate_size": 256, "num_attention_heads": 1}
+"""The generator; the defaults of `ElectraConfig` are the discriminator of ELECTRA-Small."""
+PAD, UNKNOWN, CLS, SEP, MASK = 0, 100, 101, 102, 103
 Step = Callable[[], None]
 
 
-def networks(attention: str) -> tuple[Any, Any]:
-    """Generator and discriminator of `transformers`, sharing their embedding tables."""
-    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A row of the table."""
+
+    make: Callable[[int, torch.dtype, torch.device], Step]
+    precision: str = "float32"
+
+
+def endless_rows(batch_size: int) -> Iterator[torch.Tensor]:
+    """Batches [B, L] of random word pieces between [CLS] and [SEP]: the same ones for every side."""
+    source = torch.Generator().manual_seed(0)
+    while True:
+        ids = torch.randint(MASK + 1, VOCABULARY, (batch_size, LENGTH), generator=source)
+        ids[:, 0], ids[:, -1] = CLS, SEP
+        yield ids
+
+
+def autocast(precision: torch.dtype, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    return torch.autocast(device.type, precision, enabled=precision != torch.float32)
+
+
+# ---------------------------------------------------------------------------------------------------------------- rivals
+
+
+def configurations(attention: str) -> tuple[Any, Any]:
+    """Of generator and discriminator."""
+    from transformers import ElectraConfig
 
     shape = {"vocab_size": VOCABULARY, "attn_implementation": attention}
-    small = ElectraConfig(hidden_size=64, intermediate_size=256, num_attention_heads=1, **shape)
-    generator, discriminator = ElectraForMaskedLM(small), ElectraForPreTraining(ElectraConfig(**shape))
-    for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
-        shared = getattr(discriminator.electra.embeddings, table).weight
-        getattr(generator.electra.embeddings, table).weight = shared
+    return ElectraConfig(**NARROW, **shape), ElectraConfig(**shape)
+
+
+def networks(attention: str) -> tuple[Any, Any]:
+    """Generator and discriminator of `transformers`, sharing all that ours share: tables, their norm, the last matrix."""
+    from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+    small, main = configurations(attention)
+    generator, discriminator = ElectraForMaskedLM(small), ElectraForPreTraining(main)
+    for part in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
+        setattr(generator.electra.embeddings, part, getattr(discriminator.electra.embeddings, part))
+    generator.generator_lm_head.weight = generator.get_input_embeddings().weight
     return generator, discriminator
 
 
@@ -34,20 +74,21 @@ def adamw(*modules: torch.nn.Module) -> tuple[torch.optim.Optimizer, list[torch.
 
 
 def transformers_step(
-    attention: str, compiled: bool, batch_size: int, precision: torch.dtype, device: torch.device
+    batch_size: int, precision: torch.dtype, device: torch.device, attention: str = "sdpa", compiled: bool = False
 ) -> Step:
     """The step as a user writes it with the classes: the vocabulary's softmax at every position, Gumbel noise to sample."""
     generator, discriminator = (net.to(device) for net in networks(attention))
     optimizer, parameters = adamw(generator, discriminator)
     attention_mask = torch.ones(batch_size, LENGTH, dtype=torch.long, device=device)
+    rows = endless_rows(batch_size)
     if compiled:
         generator, discriminator = torch.compile(generator), torch.compile(discriminator)
 
     def step() -> None:
-        ids = torch.randint(105, VOCABULARY, (batch_size, LENGTH), device=device)
+        ids = next(rows).to(device)
         masked = torch.rand(batch_size, LENGTH, device=device) < MASKED
         labels = ids.masked_fill(~masked, -100)
-        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+        with autocast(precision, device):
             out = generator(input_ids=ids.masked_fill(masked, MASK), attention_mask=attention_mask, labels=labels)
             with torch.no_grad():
                 logits = out.logits[masked].float()
@@ -61,6 +102,14 @@ def transformers_step(
         optimizer.zero_grad()
 
     return step
+
+
+def eager_step(batch_size: int, precision: torch.dtype, device: torch.device) -> Step:
+    return transformers_step(batch_size, precision, device, attention="eager")
+
+
+def compiled_step(batch_size: int, precision: torch.dtype, device: torch.device) -> Step:
+    return transformers_step(batch_size, precision, device, compiled=True)
 
 
 def electra_pytorch_step(batch_size: int, precision: torch.dtype, device: torch.device) -> Step:
@@ -77,14 +126,15 @@ def electra_pytorch_step(batch_size: int, precision: torch.dtype, device: torch.
 
     generator, discriminator = networks("sdpa")
     model = Electra(
-        Logits(generator), Logits(discriminator), num_tokens=VOCABULARY, mask_token_id=MASK, pad_token_id=0,
-        mask_prob=MASKED, mask_ignore_token_ids=[101, 102],
+        Logits(generator), Logits(discriminator), num_tokens=VOCABULARY, mask_token_id=MASK, pad_token_id=PAD,
+        mask_prob=MASKED, mask_ignore_token_ids=[CLS, SEP],
     ).to(device)  # fmt: skip
     optimizer, parameters = adamw(model)
+    rows = endless_rows(batch_size)
 
     def step() -> None:
-        ids = torch.randint(105, VOCABULARY, (batch_size, LENGTH), device=device)
-        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+        ids = next(rows).to(device)
+        with autocast(precision, device):
             loss = model(ids).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -95,31 +145,75 @@ def electra_pytorch_step(batch_size: int, precision: torch.dtype, device: torch.
 
 
 def simpletransformers_step(batch_size: int, precision: torch.dtype, device: torch.device) -> Step:
-    """The model class of `simpletransformers`, driven as its training loop drives it (it reads the loss twice a step)."""
-    from simpletransformers.custom_models.models import ElectraForLanguageModelingModel
-    from transformers import ElectraConfig
+    """The training loop of its `LanguageModelingModel` as it is, in a thread that is held before each batch. It has float16 on
+    CUDA and no bfloat16."""
+    from simpletransformers.language_modeling import LanguageModelingModel
+    from transformers import ElectraTokenizer
 
-    shape = {"vocab_size": VOCABULARY, "attn_implementation": "sdpa"}
-    main = ElectraConfig(**shape)
-    small = ElectraConfig(hidden_size=64, intermediate_size=256, num_attention_heads=1, **shape)
-    outer = ElectraConfig(vocab_size=VOCABULARY)  # the class around the two networks does not take sdpa
-    model = ElectraForLanguageModelingModel(outer, generator_config=small, discriminator_config=main).to(device)
-    optimizer, parameters = adamw(model)
+    scratch = Path(tempfile.mkdtemp(prefix="simpletransformers-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    pieces = [f"w{number}" for number in range(VOCABULARY)]
+    for number, special in ((PAD, "[PAD]"), (UNKNOWN, "[UNK]"), (CLS, "[CLS]"), (SEP, "[SEP]"), (MASK, "[MASK]")):
+        pieces[number] = special
+    (scratch / "vocab.txt").write_text("\n".join(pieces))
+    ElectraTokenizer(vocab=str(scratch / "vocab.txt")).save_pretrained(scratch / "tokenizer")
+    settings = {
+        "tokenizer_name": str(scratch / "tokenizer"),
+        "generator_config": {**NARROW, "vocab_size": VOCABULARY},
+        "discriminator_config": {"vocab_size": VOCABULARY},
+        "vocab_size": VOCABULARY,
+        "train_batch_size": batch_size,
+        "fp16": False,
+        "silent": True,
+        "tensorboard_dir": str(scratch / "tensorboard"),
+    }
+    trainer = LanguageModelingModel("electra", None, use_cuda=device.type == "cuda", args=settings)
+    trainer._move_model_to_device()
+
+    rows, num_threads = endless_rows(batch_size), torch.get_num_threads()
+    go, waits = threading.Semaphore(0), threading.Semaphore(0)
+    failures: list[BaseException] = []
+
+    class Held(torch.utils.data.Dataset):
+        """Says that the loop is back for another batch, then waits until it is wanted."""
+
+        def __len__(self) -> int:
+            return 10_000 * batch_size
+
+        def __getitems__(self, _: list[int]) -> list[torch.Tensor]:
+            waits.release()
+            go.acquire()
+            return list(next(rows))
+
+    def loop() -> None:
+        torch.set_num_threads(num_threads)  # a thread does not take over the number of the one that starts it
+        try:
+            trainer.train(Held(), str(scratch))
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            waits.release()
+
+    def until_it_waits() -> None:
+        waits.acquire()
+        if failures:
+            raise failures[0]
 
     def step() -> None:
-        ids = torch.randint(105, VOCABULARY, (batch_size, LENGTH), device=device)
-        masked = torch.rand(batch_size, LENGTH, device=device) < MASKED
-        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-            g_loss, d_loss, *_ = model(ids.masked_fill(masked, MASK), ids.masked_fill(~masked, -100))
-            loss = g_loss + 50.0 * d_loss
-        loss.item()
-        loss.backward()
-        loss.item()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        model.zero_grad()
+        go.release()
+        until_it_waits()
 
+    threading.Thread(target=loop, daemon=True).start()
+    until_it_waits()
     return step
+
+
+# ------------------------------------------------------------------------------------------------------------------ ours
+
+
+def our_precision(precision: torch.dtype, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """How `electra.train.loop` runs its networks in a precision."""
+    return autocast(precision, device)
 
 
 def our_step(batch_size: int, precision: torch.dtype, device: torch.device) -> Step:
@@ -140,22 +234,21 @@ def our_step(batch_size: int, precision: torch.dtype, device: torch.device) -> S
     encoder = dataclasses.replace(config.model.discriminator, vocab_size=VOCABULARY)
     pair = Pair(dataclasses.replace(config.model, discriminator=encoder)).to(device)
     optimizer = PairOptimizer(pair, config.optimizer)
-    special = SpecialIds(pad=0, unk=100, cls=101, sep=102, mask=MASK)
+    special = SpecialIds(pad=PAD, unk=UNKNOWN, cls=CLS, sep=SEP, mask=MASK)
     objective = make_objective(config.objective, vocab_size=VOCABULARY, special=special, seed=0)
     rows_at_once = CPU_MICRO_BATCH_TOKENS // LENGTH if device.type == "cpu" else batch_size
+    rows, row_ids, epochs = endless_rows(batch_size), torch.arange(batch_size), torch.zeros(batch_size).long()
 
     def step() -> None:
-        ids = torch.randint(105, VOCABULARY, (batch_size, LENGTH))
-        ids[:, 0], ids[:, -1] = special.cls, special.sep
-        zeros = torch.zeros(batch_size, dtype=torch.long)
-        batch = Batch(
-            input_ids=ids, attention_mask=None, token_type_ids=None, row_ids=torch.arange(batch_size), epochs=zeros
-        )
+        batch = Batch(input_ids=next(rows), attention_mask=None, token_type_ids=None, row_ids=row_ids, epochs=epochs)
         parts = [objective.corrupt(part) for part in batch.split(rows_at_once)]
-        masked, scored = (sum(getattr(p.counts, name) for p in parts) for name in ("num_masked", "num_scored"))
+        counts = Counts(
+            num_masked=sum(part.counts.num_masked for part in parts),
+            num_scored=sum(part.counts.num_scored for part in parts),
+        )
         for part in parts:
-            with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-                output = objective.step(pair, part.to(device), Counts(masked, scored))
+            with our_precision(precision, device):
+                output = objective.step(pair, part.to(device), counts)
             output.loss.backward()
         clip_gradients(optimizer.parameters, config.optimizer.clip_norm)
         optimizer.step(1.0)
@@ -164,15 +257,17 @@ def our_step(batch_size: int, precision: torch.dtype, device: torch.device) -> S
     return step
 
 
-SIDES: dict[str, tuple[Callable[..., Step], str]] = {
-    "ours": (our_step, "float32"),
-    "transformers sdpa": (lambda *a: transformers_step("sdpa", False, *a), "float32"),
-    "transformers eager": (lambda *a: transformers_step("eager", False, *a), "float32"),
-    "electra-pytorch": (electra_pytorch_step, "float32"),
-    "simpletransformers": (simpletransformers_step, "float32"),
-    "ours bf16": (our_step, "bfloat16"),
-    "transformers sdpa bf16": (lambda *a: transformers_step("sdpa", False, *a), "bfloat16"),
-    "transformers eager bf16": (lambda *a: transformers_step("eager", False, *a), "bfloat16"),
-    "transformers sdpa compiled": (lambda *a: transformers_step("sdpa", True, *a), "float32"),
+SIDES = {
+    "ours": Side(our_step),
+    "transformers sdpa": Side(transformers_step),
+    "transformers eager": Side(eager_step),
+    "electra-pytorch": Side(electra_pytorch_step),
+    "simpletransformers": Side(simpletransformers_step),
+    "transformers sdpa compiled": Side(compiled_step),
+    "ours bf16": Side(our_step, "bfloat16"),
+    "transformers sdpa bf16": Side(transformers_step, "bfloat16"),
+    "transformers eager bf16": Side(eager_step, "bfloat16"),
+    "electra-pytorch bf16": Side(electra_pytorch_step, "bfloat16"),
 }
-"""Name -> (maker of the step, precision). The first is what the others are compared with; "transformers sdpa" is the unit."""
+OURS, UNIT, COMPILED = "ours", "transformers sdpa", "transformers sdpa compiled"
+"""What is compared, what the ratios are of, and what `--compile` adds."""

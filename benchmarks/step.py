@@ -1,18 +1,20 @@
 """Tokens a second and peak memory of the whole training step of ELECTRA-Small: ours beside every rival, in one run.
 
 Each side runs in a process of its own, taken in turn, so that peak memory is its own and a drift of the machine meets all;
-ratios are taken round by round and their median is shown. Model FLOP utilisation is the useful work of the step (as
-`electra flops` counts it, the same for every side) over the matrix products that torch reaches here, measured in each round.
+ratios are taken round by round and their median is shown. Model FLOP utilisation (MFU) is the useful work of the step (as
+`electra flops` counts it, the same for every side) over the matrix products that torch reaches in the same round.
 
-    make benchmark                                     # installs the rivals in .rivals/ first
-    make benchmark ARGS="--batch-size 128 --rounds 3"
+    make benchmark                                     # installs the package and the rivals in .venv-benchmark/ first
+    make benchmark ARGS="--batch-size 128 --rounds 3 --json step.json"
+    make benchmark ARGS="--rounds 1 --compile --sides"  # torch.compile: does it pay back?
     python benchmarks/step.py --device cuda --batch-size 128
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
+import dataclasses
+import importlib.metadata
 import json
 import os
 import resource
@@ -20,224 +22,250 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sides import LENGTH, SIDES, VOCABULARY
+import breakdown
+from sides import COMPILED, LENGTH, OURS, SIDES, UNIT, VOCABULARY
 
-UNIT = "transformers sdpa"
-Round = dict[str, dict[str, float]]
-"""Side (or other measurement) -> its figures in one round."""
+Figures = dict[str, Any]
+Round = dict[str, Figures]
+"""Side, or MATRICES -> its figures in one round; {"error": the last line of what it said} where it did not run."""
+
+MATRICES, PROFILE = "matrix products", "profile"
+SHAPES = ((4096, 256, 1024), (4096, 1024, 256), (2048, 2048, 2048))
+"""Rows, inner and columns: up and down of a feed-forward layer over 32 rows of the discriminator, and a large square."""
+WARM_UP = 2
+PATIENCE = 120.0
+"""Seconds after which a process stops timing, having timed at least once."""
 
 
-def seconds_of(work: Callable[[], None], times: int, device: torch.device) -> float:
-    """Median over `times` calls."""
-    found = []
-    for _ in range(times):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+def seconds_of(work: Callable[[], object], times: int, device: torch.device) -> float:
+    """Median over `times` calls, fewer where they take longer than PATIENCE in all."""
+    found: list[float] = []
+    while len(found) < times and sum(found) < PATIENCE:
+        synchronise(device)
         began = time.perf_counter()
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        synchronise(device)
         found.append(time.perf_counter() - began)
     return statistics.median(found)
 
 
-def measure(side: str, options: argparse.Namespace) -> dict[str, float]:
-    """In a child: tokens a second (median over steps), seconds until the steady state, peak memory in MiB."""
-    make, precision = SIDES[side]
-    device = torch.device(options.device)
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+# ----------------------------------------------------------------------------------- in a process of its own, by --child
+
+
+def measure(name: str, options: argparse.Namespace) -> Figures:
+    """One side: tokens a second, seconds before the first timed step, peak memory in MiB."""
+    side, device = SIDES[name], torch.device(options.device)
     began = time.perf_counter()
-    step = make(options.batch_size, getattr(torch, precision), device)
-    for _ in range(2):
+    step = side.make(options.batch_size, getattr(torch, side.precision), device)
+    for _ in range(WARM_UP):
         step()
-    first = time.perf_counter() - began
+    synchronise(device)
+    start = time.perf_counter() - began
     seconds = seconds_of(step, options.steps, device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated() / 2**20
-    return {"tokens_per_second": options.batch_size * LENGTH / seconds, "first_seconds": first, "peak_mib": peak}
+    return {"tokens_per_second": options.batch_size * LENGTH / seconds, "start_seconds": start, "peak_mib": peak}
 
 
-def matrix_rate(options: argparse.Namespace) -> dict[str, float]:
-    """In a child: floating-point operations a second of torch.mm at shapes of the step (4,096 tokens) and of a large square."""
-    device, rates = torch.device(options.device), {}
-    for precision in ("float32", "bfloat16"):
-        if precision == "bfloat16" and not has_bfloat16(device):
-            continue
-        found = []
-        for m, k, n in ((4096, 256, 1024), (4096, 1024, 256), (2048, 2048, 2048)):
-            a, b = (torch.randn(s, device=device, dtype=getattr(torch, precision)) for s in ((m, k), (k, n)))
+def matrix_rates(precisions: Iterable[str], device: torch.device) -> Figures:
+    """Precision -> shape -> floating-point operations a second that torch.mm reaches (median over calls)."""
+    rates: Figures = {}
+    for precision in precisions:
+        rates[precision] = {}
+        for m, k, n in SHAPES:
+            a, b = (torch.randn(shape, device=device).to(getattr(torch, precision)) for shape in ((m, k), (k, n)))
             torch.mm(a, b)
-            found.append(2.0 * m * k * n / seconds_of(lambda a=a, b=b: torch.mm(a, b), 15, device))
-        rates[precision] = statistics.median(found)
+            seconds = seconds_of(lambda a=a, b=b: torch.mm(a, b), 15, device)
+            rates[precision][f"{m}x{k}x{n}"] = 2.0 * m * k * n / seconds
     return rates
 
 
-def has_bfloat16(device: torch.device) -> bool:
-    from electra.model.native import has_bfloat16_units
-
-    return device.type == "cuda" or has_bfloat16_units()
-
-
-GROUPS = {
-    "gemm": "matrix products", "attention": "attention", "norm": "norms", "gelu": "GELU", "geglu": "GELU",
-    "dropout": "dropout", "vocabulary": "vocabulary softmax",
-}  # fmt: skip
+def work_of_child(options: argparse.Namespace) -> Figures:
+    if options.child == MATRICES:
+        return matrix_rates(sorted({SIDES[name].precision for name in options.sides}), torch.device(options.device))
+    if options.child == PROFILE:
+        side = SIDES[OURS]
+        precision = getattr(torch, side.precision)
+        return breakdown.shares(lambda: side.make(options.batch_size, precision, torch.device("cpu")), options.steps)
+    return measure(options.child, options)
 
 
-def profile(options: argparse.Namespace) -> dict[str, float]:
-    """In a child, CPU and float32: share of our step's time by what it goes to."""
-    from electra.model import attention, kernels, native
-    from electra.objectives.replaced_token import ReplacedToken
-    from electra.train import optimizer
-
-    spent: collections.Counter[str] = collections.Counter()
-
-    def timed(function: Callable[..., Any], group: str | None) -> Callable[..., Any]:
-        def wrapper(*arguments: Any, **named: Any) -> Any:
-            began = time.perf_counter()
-            result = function(*arguments, **named)
-            spent[group or GROUPS[str(arguments[0]).split("_")[0]]] += time.perf_counter() - began
-            return result
-
-        return wrapper
-
-    kernels.call = attention.call = timed(native.call, None)
-    optimizer.PairOptimizer.step = timed(optimizer.PairOptimizer.step, "optimizer")
-    optimizer.clip_gradients = timed(optimizer.clip_gradients, "clipping")
-    ReplacedToken.corrupt = timed(ReplacedToken.corrupt, "masking on the host")
-    step = SIDES["ours"][0](options.batch_size, torch.float32, torch.device("cpu"))
-    step()
-    step()
-    spent.clear()
-    began = time.perf_counter()
-    for _ in range(options.steps):
-        step()
-    total = time.perf_counter() - began
-    shares = {group: seconds / total for group, seconds in spent.most_common()}
-    return shares | {"the rest (autograd, embeddings, losses, Python)": 1.0 - sum(shares.values())}
+# ---------------------------------------------------------------------------------------------------------- the whole run
 
 
-def child(what: str, options: argparse.Namespace) -> dict[str, float]:
-    words = [sys.executable, __file__, "--child", what]
+def in_a_process(what: str, options: argparse.Namespace) -> Figures:
+    words = [sys.executable, __file__, "--child", what, "--sides", *options.sides]
     for name in ("batch_size", "steps", "threads", "device"):
         words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        return {"error": done.stderr.strip().splitlines()[-1]}  # type: ignore[dict-item]
+        said = done.stderr.strip().splitlines()
+        return {"error": said[-1] if said else f"ended with {done.returncode} (out of memory?)"}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def describe_machine(options: argparse.Namespace) -> dict[str, Any]:
-    import transformers
+def choose_sides(options: argparse.Namespace) -> list[str]:
+    """All that this machine has units for, or those asked for; with ours and the unit of the ratios in any case."""
+    from electra.model.native import has_bfloat16_units
 
+    has_bfloat16 = options.device != "cpu" or has_bfloat16_units() or options.bfloat16
+    usual = [name for name, side in SIDES.items() if name != COMPILED and (side.precision == "float32" or has_bfloat16)]
+    chosen = usual if options.sides is None else options.sides
+    return list(dict.fromkeys([OURS, UNIT, *chosen, *([COMPILED] if options.compile else [])]))
+
+
+def describe(options: argparse.Namespace) -> dict[str, Any]:
+    from electra.presets import small
     from electra.studies.speedrun import machine
 
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    units = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {flag}" in flags]
+    units = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+    packages = ("torch", "transformers", "electra-pytorch", "simpletransformers")
     return {
-        "machine": machine(), "units": units, "threads": options.threads, "torch": torch.__version__,
-        "transformers": transformers.__version__, "date": time.strftime("%Y-%m-%d"),
-        "batch": options.batch_size, "length": LENGTH, "device": options.device,
-    }  # fmt: skip
+        "machine": machine(),
+        "device": options.device,
+        "units": {unit: f" {unit}" in flags for unit in units},
+        "threads": options.threads,
+        "versions": {name: version(name) for name in packages},
+        "date": time.strftime("%Y-%m-%d"),
+        "batch_size": options.batch_size,
+        "length": LENGTH,
+        "vocabulary": VOCABULARY,
+        "steps": options.steps,
+        "useful_operations_per_token": flops_of(small()).training_flops,
+    }
 
 
-def useful_operations() -> float:
-    """Floating-point operations of training for each input token."""
-    import dataclasses
+def version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
+
+def flops_of(config: Any) -> Any:
+    """Parameters and operations of a preset at the benchmark's vocabulary and length (`electra.model.flops.FlopCount`)."""
     from electra.model import flops
-    from electra.presets import small
 
-    config = small()
     encoder = dataclasses.replace(config.model.discriminator, vocab_size=VOCABULARY)
     model = dataclasses.replace(config.model, discriminator=encoder)
-    cost = flops.count(model, LENGTH, config.objective.mask_fraction)
-    return sum(cost.of(name).training_flops for name in ("generator", "discriminator"))
+    return flops.count(model, LENGTH, config.objective.mask_fraction)
+
+
+def parse(words: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch-size", type=int, default=16, help="rows of 128 tokens; the paper's is 128")
+    parser.add_argument("--rounds", type=int, default=5, help="processes of each side, in turn")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps in each process")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument(
+        "--sides", nargs="*", choices=list(SIDES), help=f"beside {OURS!r} and {UNIT!r}; default: all that fit"
+    )
+    parser.add_argument("--compile", action="store_true", help=f"add {COMPILED!r}: minutes of compiling a round")
+    parser.add_argument("--bfloat16", action="store_true", help="bfloat16 also where the processor has to emulate it")
+    parser.add_argument("--json", type=Path, help="file for the raw figures")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args(words)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each side, in turn")
-    parser.add_argument("--steps", type=int, default=5, help="timed steps in each process")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--sides", nargs="+", choices=list(SIDES), help="default: all that this machine has units for")
-    parser.add_argument("--json", type=Path, help="file for the raw figures")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     if options.child:
-        works = {"matrix rate": matrix_rate, "profile": profile}
-        work = works.get(options.child) or (lambda options: measure(options.child, options))
-        print(json.dumps(work(options)))
+        print(json.dumps(work_of_child(options)))
         return
-
-    default = [
-        s for s in SIDES if "compiled" not in s and ("bf16" not in s or has_bfloat16(torch.device(options.device)))
-    ]
-    sides = list(dict.fromkeys(["ours", UNIT, *(options.sides or default)]))
-    rounds: list[Round] = []
+    options.sides = choose_sides(options)
+    description, rounds = describe(options), []
     for number in range(options.rounds):
-        found = {what: child(what, options) for what in ("matrix rate", *sides)}
+        found = {}
+        for what in (MATRICES, *options.sides):
+            found[what] = in_a_process(what, options)
+            print(f"round {number + 1} of {options.rounds}, {what}: {found[what]}", file=sys.stderr)
         rounds.append(found)
-        print(f"round {number + 1} of {options.rounds} done", file=sys.stderr)
-    shares = child("profile", options) if options.device == "cpu" else {}
-    description = describe_machine(options)
+    shares = in_a_process(PROFILE, options) if options.device == "cpu" else {}
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({**description, "rounds": rounds, "profile": shares}, indent=1) + "\n")
-    print(report(description, rounds, sides, shares))
+        options.json.write_text(json.dumps({**description, "rounds": rounds, PROFILE: shares}, indent=1) + "\n")
+    print(report(description, rounds, shares))
 
 
-def report(
-    description: dict[str, Any], rounds: list[dict[str, dict[str, float]]], sides: list[str], shares: dict[str, float]
-) -> str:
-    def median(of: Callable[[dict[str, dict[str, float]]], float], side: str) -> float | None:
-        usable = [r for r in rounds if "error" not in r[side] and "error" not in r[UNIT]]
-        return statistics.median(map(of, usable)) if usable else None
+# -------------------------------------------------------------------------------------------------------------- the table
 
-    operations = useful_operations()
-    precisions = {name for r in rounds for name in r["matrix rate"]}
-    rates = {name: statistics.median(r["matrix rate"][name] for r in rounds) for name in precisions}
+
+def report(description: dict[str, Any], rounds: list[Round], shares: Figures) -> str:
+    """The table, one line a side, with what MFU is measured against above it and the profile of our step below."""
+    operations = description["useful_operations_per_token"]
+    units = [unit for unit, here in description["units"].items() if here]
     lines = [
-        f"ELECTRA-Small, batch {description['batch']} x {LENGTH}, {description['machine']}, {description['threads']} threads, "
-        f"units: {' '.join(description['units']) or description['device']}, torch {description['torch']}",
-        f"{operations / 1e6:.1f} million useful operations a token; matrix products here: "
-        + ", ".join(f"{name} {rate / 1e9:.0f} GFLOP/s" for name, rate in rates.items()),
+        f"ELECTRA-Small, {description['batch_size']} x {LENGTH} tokens a step; {description['machine']}, "
+        f"{description['device']}, {description['threads']} threads, units {' '.join(units) or 'unknown'}; "
+        + ", ".join(f"{name} {number}" for name, number in description["versions"].items() if number),
+        f"useful work: {operations / 1e6:.1f} million floating-point operations a token; torch.mm here: "
+        + ", ".join(f"{name} {rate / 1e9:.0f} GFLOP/s" for name, rate in median_rates(rounds).items()),
         "",
-        f"{'side':<28}{'tokens/s':>10}{'ratio':>8}{'  (rounds)':<22}{'MFU':>6}{'peak MiB':>10}",
+        f"{'side':<28}{'tokens/s':>10}{'ratio':>8}{'  (rounds)':<18}{'MFU':>6}{'peak MiB':>10}{'start s':>9}",
     ]
-    for side in sides:
-        speed = median(lambda r, s=side: r[s]["tokens_per_second"], side)
-        if speed is None:
-            lines.append(f"{side:<28} did not run: {rounds[0][side].get('error', 'the unit did not run')}")
+    for name in (name for name in rounds[0] if name != MATRICES):
+        usable = [r for r in rounds if "error" not in r[name] and "error" not in r[UNIT]]
+        if not usable:
+            reason = next((r[side]["error"] for side in (name, UNIT) for r in rounds if "error" in r[side]), "")
+            lines.append(f"{name:<28}  did not run: {reason}")
             continue
-        ratios = [
-            r[side]["tokens_per_second"] / r[UNIT]["tokens_per_second"]
-            for r in rounds if "error" not in r[side] and "error" not in r[UNIT]
-        ]  # fmt: skip
-        precision = SIDES[side][1]
-        rate = rates.get(precision, rates["float32"])
-        spread, ratio = f"  ({min(ratios):.2f} to {max(ratios):.2f})", statistics.median(ratios)
-        peak = max(r[side].get("peak_mib", 0.0) for r in rounds)
-        lines.append(
-            f"{side:<28}{speed:>10,.0f}{ratio:>8.2f}{spread:<22}{speed * operations / rate:>6.0%}{peak:>10,.0f}"
+        speed = statistics.median(r[name]["tokens_per_second"] for r in usable)
+        ratios = [r[name]["tokens_per_second"] / r[UNIT]["tokens_per_second"] for r in usable]
+        precision = SIDES[name].precision
+        used = statistics.median(
+            r[name]["tokens_per_second"] * operations / rate_of(r[MATRICES][precision]) for r in usable
         )
-    if shares and "error" not in shares:
-        lines += [
-            "",
-            "where our step's time goes: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()),
-        ]
+        peak = max(r[name]["peak_mib"] for r in usable)
+        start = statistics.median(r[name]["start_seconds"] for r in usable)
+        spread = f"  ({min(ratios):.2f} to {max(ratios):.2f})"
+        lines.append(
+            f"{name:<28}{speed:>10,.0f}{statistics.median(ratios):>8.2f}{spread:<18}{used:>6.0%}{peak:>10,.0f}{start:>9.0f}"
+        )
+    if COMPILED in rounds[0] and all("error" not in r[side] for r in rounds for side in (COMPILED, UNIT)):
+        lines += ["", pay_back(rounds)]
+    if shares:
+        parts = [f"{name} {share:.1%}" for name, share in shares.items() if name != "error"]
+        lines += ["", "where our step's time goes: " + (", ".join(parts) or f"not known: {shares['error']}")]
     return "\n".join(lines)
+
+
+def rate_of(by_shape: dict[str, float]) -> float:
+    return statistics.median(by_shape.values())
+
+
+def median_rates(rounds: list[Round]) -> dict[str, float]:
+    """Precision -> operations a second: median over shapes, then over rounds."""
+    return {
+        precision: statistics.median(rate_of(r[MATRICES][precision]) for r in rounds)
+        for precision in rounds[0][MATRICES]
+    }
+
+
+def pay_back(rounds: list[Round]) -> str:
+    """From which length of run on torch.compile saves time."""
+    faster = statistics.median(r[COMPILED]["tokens_per_second"] / r[UNIT]["tokens_per_second"] for r in rounds)
+    longer = statistics.median(r[COMPILED]["start_seconds"] - r[UNIT]["start_seconds"] for r in rounds)
+    found = f"torch.compile: {longer:.0f} s longer to start, then {faster:.2f} times the speed: "
+    if faster <= 1.0:
+        return found + "it never pays back"
+    return found + f"it pays back in runs of more than {longer / (1.0 - 1.0 / faster) / 60.0:.0f} minutes"
 
 
 if __name__ == "__main__":
