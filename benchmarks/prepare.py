@@ -4,7 +4,10 @@ Raw is `encode_batch_fast` on all lines, already in memory, on all cores: nothin
 command's work with the same vocabulary: reading, encoding, hashing, writing. Processes in turn, medians, ratios pair by pair.
 
     python benchmarks/prepare.py corpus/*.txt --rounds 5 --json benchmarks/results/prepare.json
-    python benchmarks/prepare.py corpus/*.txt --rounds 0 --gigabytes 5
+    python benchmarks/prepare.py corpus/*.txt --rounds 0 --gigabytes 0.2 1 5
+
+`--gigabytes` makes texts of those sizes out of the files, prepares each in a child process, and samples the memory that the
+child and its worker processes have resident together (what they share counts once for each: an upper bound). Linux only.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def raw(files: list[Path], vocabulary: Path) -> dict[str, float]:
@@ -45,16 +50,18 @@ def ours(files: list[Path], vocabulary: Path, out: Path) -> dict[str, float]:
     return {"seconds": time.perf_counter() - began}
 
 
-def whole(files: list[Path], out: Path, vocab_size: int) -> dict[str, float]:
-    """In a child: with learning the vocabulary."""
+def whole(files: list[Path], out: Path, vocab_size: int, deduplicate: Any, shuffle: bool) -> dict[str, float]:
+    """In a child: with learning the vocabulary, and what else is asked for."""
     from electra.data.prepare import prepare
 
     began = time.perf_counter()
-    report = prepare(files, out, vocab_size=vocab_size, overwrite=True, quiet=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    report = prepare(
+        files, out, vocab_size=vocab_size, deduplicate=deduplicate, shuffle=shuffle, overwrite=True, quiet=True
+    )
     return {
-        "seconds": time.perf_counter() - began, "vocabulary_seconds": report.vocabulary_seconds, "peak_mib": peak,
+        "seconds": time.perf_counter() - began, "vocabulary_seconds": report.vocabulary_seconds,
         "documents": report.documents, "tokens": report.tokens,
+        "exact_duplicates": report.exact_duplicates, "near_duplicates": report.near_duplicates,
     }  # fmt: skip
 
 
@@ -72,29 +79,42 @@ def write_large(files: list[Path], path: Path, size: int) -> None:
 
 
 def child(what: str, *words: str) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--child", what, *words], check=True, stdout=subprocess.PIPE, text=True
-    )
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    command = [sys.executable, __file__, "--child", what, *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    samples = memory_over_time(process)
+    output, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}: ended with status {process.returncode}")
+    return json.loads(output.strip().splitlines()[-1]) | {"peak_mib": max((mib for _, mib in samples), default=0.0)}
 
 
-def memory_over_time(process: subprocess.Popen[str], every: float = 5.0) -> list[tuple[float, float]]:
-    """(seconds, MiB resident) of a child while it runs; Linux only."""
+def memory_over_time(process: subprocess.Popen[str], every: float = 0.5) -> list[tuple[float, float]]:
+    """(seconds, MiB resident) of a child and its children while it runs."""
     samples: list[tuple[float, float]] = []
     began = time.perf_counter()
 
     def watch() -> None:
         while process.poll() is None:
-            try:
-                pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-            except (OSError, IndexError):
-                return
-            samples.append((round(time.perf_counter() - began, 1), pages * resource.getpagesize() / 2**20))
+            samples.append((round(time.perf_counter() - began, 1), round(resident_mib(process.pid), 1)))
             time.sleep(every)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
+    threading.Thread(target=watch, daemon=True).start()
     return samples
+
+
+def resident_mib(pid: int) -> float:
+    """Of a process and all that it started."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError):  # it may have ended just now
+            parents[int(entry.parent.name)] = int(entry.read_text().rsplit(")", 1)[1].split()[1])
+    family, pages = {pid}, 0
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    for member in family:
+        with suppress(OSError, IndexError):
+            pages += int(Path(f"/proc/{member}/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
 
 
 def main() -> None:
@@ -103,8 +123,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vocab-size", type=int, default=8192)
     parser.add_argument(
-        "--gigabytes", type=float, default=0.0, help="also prepare so much text, made of the files, and watch memory"
+        "--gigabytes", type=float, nargs="+", default=[], help="also prepare so much text and watch memory"
     )
+    parser.add_argument("--deduplicate", choices=("no", "exact", "near"), default="no", help="of --gigabytes")
+    parser.add_argument("--shuffle", action="store_true", help="of --gigabytes")
     parser.add_argument("--json", type=Path, help="file for the raw figures")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--vocabulary", type=Path, help=argparse.SUPPRESS)
@@ -114,7 +136,9 @@ def main() -> None:
         works = {
             "raw": lambda: raw(options.files, options.vocabulary),
             "ours": lambda: ours(options.files, options.vocabulary, options.out),
-            "whole": lambda: whole(options.files, options.out, options.vocab_size),
+            "whole": lambda: whole(
+                options.files, options.out, options.vocab_size, options.deduplicate, options.shuffle
+            ),
         }
         print(json.dumps(works[options.child]()))
         return
@@ -122,7 +146,7 @@ def main() -> None:
     from electra.studies.speedrun import machine
 
     size = sum(file.stat().st_size for file in options.files)
-    result: dict[str, object] = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "bytes": size}
+    result: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "bytes": size}
     with tempfile.TemporaryDirectory() as scratch:
         store, files = Path(scratch) / "store", [str(file) for file in options.files]
         place = ("--out", str(store), "--vocab-size", str(options.vocab_size))
@@ -142,28 +166,18 @@ def main() -> None:
                 f"with the vocabulary: {first['seconds']:.0f} s, of which {first['vocabulary_seconds']:.0f} s to learn it, "
                 f"peak {first['peak_mib']:,.0f} MiB"
             )
-        if options.gigabytes:
-            large = Path(scratch) / "large.txt"
-            write_large(options.files, large, int(options.gigabytes * 1e9))
-            words = [
-                sys.executable,
-                __file__,
-                "--child",
-                "whole",
-                str(large),
-                *place[:1],
-                str(store) + "-large",
-                *place[2:],
-            ]
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-            samples = memory_over_time(process)
-            output, _ = process.communicate()
-            found = json.loads(output.strip().splitlines()[-1])
-            result["large"] = {"gigabytes": options.gigabytes, **found, "memory": samples}
+        asked = ["--deduplicate", options.deduplicate, *(["--shuffle"] if options.shuffle else [])]
+        result["large"] = large = []
+        for gigabytes in options.gigabytes:
+            text = Path(scratch) / "large.txt"
+            write_large(options.files, text, int(gigabytes * 1e9))
+            found = child("whole", str(text), *place, *asked)
+            large.append({"gigabytes": gigabytes, "options": " ".join(asked), **found})
             print(
-                f"{options.gigabytes:g} GB: {found['documents']:,} documents, {found['tokens']:,} tokens in "
+                f"{gigabytes:g} GB, {' '.join(asked)}: {found['documents']:,} documents, {found['tokens']:,} tokens in "
                 f"{found['seconds']:,.0f} s ({found['vocabulary_seconds']:,.0f} s for the vocabulary), "
-                f"peak memory {found['peak_mib']:,.0f} MiB"
+                f"peak memory {found['peak_mib']:,.0f} MiB",
+                flush=True,
             )
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
