@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-TOKENS_AT_ONCE = 4096
+TOKENS_AT_ONCE = 2048
 """Padded tokens that go through a network together on the CPU: activations of a layer of Small stay near the cache."""
 TOKENS_AT_ONCE_ACCELERATOR = 65_536
 _POOL = 32  # batches that are sorted by length together: nearly no padding, still nearly a random order
