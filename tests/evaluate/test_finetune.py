@@ -19,6 +19,7 @@ from electra.evaluate.detect import detect
 from electra.evaluate.finetune import Classifier, Encoded, finetune, layer_rates, predict
 from electra.evaluate.heldout import corrupted_sentence, heldout_scores
 from electra.evaluate.tasks import Example, label_names, read_examples
+from electra.evaluate.used_rows import only_used_rows
 from electra.model.encoder import Encoder
 from electra.model.heads import ClassificationHead
 from electra.train.loop import pretrain
@@ -129,6 +130,29 @@ def test_parts_of_a_batch_train_as_the_whole_one(blocks, tmp_path, monkeypatch):
         trained.append(predict(classifier, data, torch.device("cpu"), 0))
     np.testing.assert_allclose(trained[0], trained[1], atol=1e-4)
     assert np.abs(trained[0] - 0.5).max() > 0.01
+
+
+@pytest.mark.parametrize("blocks", ["classic", "modern"])
+def test_rows_of_the_table_that_no_text_uses_can_be_left_out(blocks, tmp_path):
+    config = FinetuneConfig(task_file=tmp_path, batch_size=8, num_epochs=2, peak_learning_rate=1e-2)
+    device, states = torch.device("cpu"), []
+    for left_out in (False, True):
+        classifier, data = classifier_of(blocks)
+        data = dataclasses.replace(data, ids=[[min(id_, 20) for id_ in ids] for ids in data.ids])
+        start = classifier.encoder.embeddings.tokens.weight.detach().clone()
+        progress = finetune_module._progress(True, 6)
+        if left_out:
+            with only_used_rows(classifier.encoder, data.ids, pad_id=0) as (ids, pad_id):
+                assert classifier.encoder.embeddings.tokens.num_embeddings == 15  # 0, 1, 5, 6, 10 to 20
+                small = dataclasses.replace(data, ids=ids)
+                assert finetune_module._train(classifier, small, config, 0, device, pad_id, progress)
+        else:
+            assert finetune_module._train(classifier, data, config, 0, device, 0, progress)
+        states.append(classifier.state_dict())
+    torch.testing.assert_close(states[1], states[0], atol=1e-4, rtol=1e-3)
+    moved = (states[1]["encoder.embeddings.tokens.weight"] != start).any(dim=1)
+    assert moved[[1, 5, 6]].all()
+    assert not moved[[2, 3, 4, 21, 29]].any()
 
 
 def test_only_what_the_head_reads_is_computed():

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import copy
 import csv
+import dataclasses
 import json
 import math
 import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from electra.errors import UserError
 from electra.evaluate.batching import batches_by_length, batches_per_epoch, pad, shuffled_batches, tokens_at_once
 from electra.evaluate.scores import classification_scores, over_seeds
 from electra.evaluate.tasks import Example, label_names, label_numbers, read_examples
+from electra.evaluate.used_rows import only_used_rows
 from electra.files import sha256, write_directory, write_file
 from electra.model.encoder import Encoder
 from electra.model.heads import ClassificationHead
@@ -44,7 +45,7 @@ from electra.train.randomness import seed_torch
 from electra.train.run import CPU_MICRO_BATCH_TOKENS, choose_device
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Encoded:
     """Texts as word-piece ids, special tokens included, with their class numbers."""
 
@@ -115,7 +116,12 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
             classifier = _new_classifier(loaded, config, len(labels), seed).to(device)
             part = train_encoded if num_train == len(train) else _sample(train_encoded, num_train, seed)
             began = time.perf_counter()
-            finite = _train(classifier, part, config, seed, device, tokenizer.pad_token_id, progress)
+            if config.weight_decay:
+                finite = _train(classifier, part, config, seed, device, tokenizer.pad_token_id, progress)
+            else:
+                with only_used_rows(classifier.encoder, part.ids, tokenizer.pad_token_id) as (ids, pad_id):
+                    part = dataclasses.replace(part, ids=ids)
+                    finite = _train(classifier, part, config, seed, device, pad_id, progress)
             run: dict[str, Any] = {"seed": seed, "failed": not finite, "train_seconds": time.perf_counter() - began}
             probabilities = None
             if finite and dev_encoded is not None:

@@ -39,7 +39,9 @@ def read_examples(path: Path, *, text_column: str, text_pair_column: str | None,
         missing = [name for name in wanted if name not in record]
         if missing:
             names = ", ".join(repr(str(name)[:40]) for name in record)
-            raise UserError(f"{path}: {where} has no column {missing[0]!r}; it has {names} (the columns can be named)")
+            raise UserError(
+                f"{path}: {where} has no column {missing[0]!r}; it has {names}; name yours with --text-column and --label-column"
+            )
         label = _label(record[label_column])
         if not label:
             raise UserError(
