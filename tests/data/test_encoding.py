@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from electra.data import encoding as encoding_module
 from electra.data.encoding import TextEncoder
-from electra.data.tokenizer import train_tokenizer
+from electra.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
 
 TEXTS = [
     "the chef cooked the soup, didn't he?",
@@ -71,3 +72,24 @@ def test_tokenizers_that_do_not_split_at_white_space_go_to_the_library(tokenizer
     ((ids, words),) = encoder(["eat the soup"])
     assert np.frombuffer(ids, "<u2")[-1] == other.convert_tokens_to_ids("the soup")
     assert words == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=40), min_size=1, max_size=5), st.booleans())
+@example(["Straße STRASSE über 東京タワー", "don't stop, 3.14\x0bpi \x1c x\u00a0y\u0085z \u0301e"], True)
+def test_a_vocabulary_is_the_library_s(texts, lowercase):
+    """Counting words first gives what the library's trainer makes of the texts."""
+    ours = train_tokenizer(texts, 120, lowercase=lowercase).get_vocab()
+    model = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    model.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    named = [
+        piece
+        for piece, number in sorted(ours.items(), key=lambda item: item[1])
+        if len(piece) == 3 and piece[:2] == "##"
+    ]
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=120, special_tokens=[*SPECIAL_TOKENS, *named], limit_alphabet=40, show_progress=False
+    )
+    model.train_from_iterator(texts, trainer)
+    assert model.get_vocab() == ours

@@ -8,15 +8,15 @@ library is, and gives the same bytes (tests compare them on any text that can be
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import numpy as np
 
+from electra.data.tokenizer import words_of
+
 _MAX_WORD = 32  # longer words (text without spaces, web addresses) seldom come again and are not kept
 MAX_WORDS = 400_000
 """Words kept, about 150 bytes each; the commonest come first, so the rest are seldom asked for."""
-_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")  # white space to Python, nothing to the library
 
 
 class TextEncoder:
@@ -41,7 +41,7 @@ class TextEncoder:
         """(ids, number of words) of each text."""
         if not self.by_word:
             return [(ids, len(text.split())) for ids, text in zip(self._cut(texts), texts, strict=True)]
-        words = [_CONTROLS.sub("", text).split() for text in texts]
+        words = [words_of(text) for text in texts]
         known = self._known
         new = list(set().union(*words).difference(known))
         found = dict(zip(new, self._cut(new), strict=True))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from electra.errors import UserError
 
 _ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # BERT splits at these as at punctuation
+_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_REPEATS = 1000
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -33,36 +36,58 @@ def train_tokenizer(
 ) -> Any:
     """Learn a WordPiece vocabulary of at most `vocab_size` pieces, special tokens first. Returns a `BertTokenizer`.
 
-    `texts` is gone through twice, so it must not be a generator. `strip_accents` None means as BERT does: together with
-    lower-casing. The same texts give the same vocabulary, ids and all.
+    `strip_accents` None means as BERT does: together with lower-casing. The same texts give the same vocabulary, ids and all.
+    Words are counted here and each distinct one is normalised and split once, which gives what the library's trainer makes of
+    the texts themselves in half the time.
     """
     import tokenizers
     from transformers import BertTokenizer
 
     if vocab_size <= len(SPECIAL_TOKENS):
         raise UserError(f"vocab_size is {vocab_size}: it must be above {len(SPECIAL_TOKENS)}")
-    model = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
-    model.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
-    model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
+    words: Counter[str] = Counter()
+    for text in texts:
+        words.update(words_of(text))
+    parts: Counter[str] = Counter()
+    for word, count in words.items():
+        for part, _ in splitter.pre_tokenize_str(normalizer.normalize_str(word)):
+            parts[part] += count
     # Every character that starts a word may also continue one, so a script with many characters needs room for both.
     limit = vocab_size // 3
     # The trainer numbers the pieces that continue a word in the order of a hash table that differs from process to
     # process, and breaks ties between merges by number. Named beforehand they are numbered always the same.
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        special_tokens=[*SPECIAL_TOKENS, *_continuations(texts, model.normalizer, limit)],
+        special_tokens=[*SPECIAL_TOKENS, *_continuations(words, normalizer, limit)],
         limit_alphabet=limit,
         show_progress=False,
     )
-    model.train_from_iterator(texts, trainer)
+    model = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    model.train_from_iterator(_repeated(parts), trainer)
     return BertTokenizer(vocab=model.get_vocab(), do_lower_case=lowercase, strip_accents=strip_accents)
 
 
-def _continuations(texts: Iterable[str], normalizer: Any, limit: int) -> list[str]:
+def words_of(text: str) -> list[str]:
+    """What white space parts. Some of it is white space to Python but nothing to BERT's normaliser: taken out."""
+    return _CONTROLS.sub("", text).split()
+
+
+def _repeated(counts: Counter[str]) -> Iterator[str]:
+    """Texts in which each word stands as often as it was counted: the trainer takes no counts."""
+    for word, count in counts.items():
+        for start in range(0, count, _REPEATS):
+            yield " ".join([word] * min(_REPEATS, count - start))
+
+
+def _continuations(words: Counter[str], normalizer: Any, limit: int) -> list[str]:
     """The pieces ##c of the `limit` commonest characters that can continue a word, in the order of the characters."""
     raw: Counter[str] = Counter()
-    for text in texts:
-        raw.update(text)
+    for word, count in words.items():
+        for character in word:
+            raw[character] += count
     counts: Counter[str] = Counter()
     for character, count in raw.items():
         normal = normalizer.normalize_str(character)
