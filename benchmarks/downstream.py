@@ -65,7 +65,7 @@ def write_data(options: argparse.Namespace, out: Path) -> int:
 
 
 def our_finetuning(options: argparse.Namespace) -> dict[str, float]:
-    from electra.config import FinetuneConfig
+    from electra.config_finetune import FinetuneConfig
     from electra.evaluate.finetune import finetune
 
     began = time.perf_counter()

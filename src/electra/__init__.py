@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from electra.config import (
         DataConfig,
         EncoderConfig,
-        FinetuneConfig,
         GeneratorConfig,
         ModelConfig,
         ObjectiveConfig,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         PretrainConfig,
         TrainConfig,
     )
+    from electra.config_finetune import FinetuneConfig
     from electra.data.prepare import prepare
     from electra.errors import UserError
     from electra.evaluate.detect import detect
@@ -46,10 +46,11 @@ _PUBLIC = {
     **{
         name: ("electra.config", name)
         for name in (
-            "DataConfig", "EncoderConfig", "FinetuneConfig", "GeneratorConfig", "ModelConfig", "ObjectiveConfig",
-            "OptimizerConfig", "PretrainConfig", "TrainConfig",
+            "DataConfig", "EncoderConfig", "GeneratorConfig", "ModelConfig", "ObjectiveConfig", "OptimizerConfig",
+            "PretrainConfig", "TrainConfig",
         )
     },
+    "FinetuneConfig": ("electra.config_finetune", "FinetuneConfig"),
 }  # fmt: skip
 
 __all__ = [

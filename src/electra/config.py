@@ -7,9 +7,8 @@ with the data at hand (does the vocabulary fit?) is checked by the code that ope
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from electra.errors import UserError
 
@@ -351,50 +350,3 @@ class PretrainConfig:
                 self.data.length,
                 f"the position table ends at {encoder.max_length}; shorten the rows or raise model.discriminator.max_length",
             )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneConfig:
-    """Fine-tuning on labelled text. Defaults are the paper's for Small (table 7), epochs apart."""
-
-    task_file: Path
-    """Labelled training file: .csv, .tsv, .jsonl or .parquet."""
-    dev_file: Path | None = None
-    """Labelled file to score on."""
-    out: Path = Path("finetuned")
-    text_column: str = "text"
-    text_pair_column: str | None = None
-    """Second text, for pair classification."""
-    label_column: str = "label"
-    num_epochs: float = 3.0
-    batch_size: int = 32
-    peak_learning_rate: float = 3e-4
-    layer_decay: float = 0.8
-    """Each layer below the top learns at this multiple of the one above it (paper: 0.8 for Small and Base, 0.9 for Large)."""
-    warmup_fraction: float = 0.1
-    weight_decay: float = 0.0
-    classifier_dropout: float = 0.1
-    """In the new head; the encoder keeps its own."""
-    max_length: int = 128
-    pooling: Literal["auto", "first", "mean"] = "auto"
-    """What the classifier reads: [CLS] or the mean over tokens; `auto` is [CLS] for classic and the mean for modern blocks."""
-    max_train_examples: int | None = None
-    """Use only this many training examples, drawn anew with each seed."""
-    random_weights: bool = False
-    """Start from random weights of the same shape instead: the baseline that shows what pre-training gave."""
-    seeds: int = 1
-    """Number of runs, with seeds seed, seed+1, ...; the first best one on the dev file is kept."""
-    seed: int = 0
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        def check(fix: str, valid: Any, *names: str) -> None:
-            for name in names:
-                _require(valid(getattr(self, name)), name, getattr(self, name), fix)
-
-        check("it must be above 0, and finite", lambda x: 0.0 < x < math.inf, "num_epochs", "peak_learning_rate")
-        check("it must be at least 0, and finite", lambda x: 0 <= x < math.inf, "weight_decay", "seed")
-        check("it must be in (0, 1]", lambda x: 0.0 < x <= 1.0, "layer_decay")
-        check("it must be in [0, 1)", lambda x: 0.0 <= x < 1.0, "classifier_dropout", "warmup_fraction")
-        check("it must be at least 1", lambda x: x is None or x >= 1, "batch_size", "seeds", "max_train_examples")
-        check("it must be at least 8", lambda x: x >= 8, "max_length")

@@ -24,7 +24,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from electra.config import FinetuneConfig, PretrainConfig
+from electra.config import PretrainConfig
+from electra.config_finetune import FinetuneConfig
 from electra.errors import UserError
 from electra.files import write_file
 from electra.presets import PRESETS

@@ -7,21 +7,15 @@ import random
 
 import numpy as np
 import pytest
-import torch
 from transformers import pipeline
 
-from conftest import small_model
-from electra.config import EncoderConfig, FinetuneConfig
+from electra.config_finetune import FinetuneConfig
 from electra.errors import UserError
-from electra.evaluate import finetune as finetune_module
-from electra.evaluate.batching import pad
+from electra.evaluate import training
 from electra.evaluate.detect import detect
-from electra.evaluate.finetune import Classifier, Encoded, finetune, layer_rates, predict
+from electra.evaluate.finetune import finetune
 from electra.evaluate.heldout import corrupted_sentence, heldout_scores
 from electra.evaluate.tasks import Example, label_names, read_examples
-from electra.evaluate.used_rows import only_used_rows
-from electra.model.encoder import Encoder
-from electra.model.heads import ClassificationHead
 from electra.train.loop import pretrain
 
 GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "poor", "weak"]
@@ -85,85 +79,14 @@ def test_few_examples_random_weights_and_a_failed_run(exported, task, tmp_path, 
         quiet=True,
     )
     assert result["train_examples"] == 20
-    original = finetune_module._train
+    original = training.train
     monkeypatch.setattr(
-        finetune_module, "_train", lambda *arguments: original(*arguments) and arguments[3] != 1
+        training, "train", lambda *arguments: original(*arguments) and arguments[6] != 1
     )  # the run of seed 1 does not end in numbers
     result = finetune(exported / "discriminator", settings(task, tmp_path / "b", seeds=3, num_epochs=1), quiet=True)
     assert result["failed_runs"] == 1
     assert [run["failed"] for run in result["runs"]] == [False, True, False]
     assert result["accuracy"]["runs"] == 2
-
-
-def test_rates_fall_towards_the_input_as_in_the_reference():
-    encoder = Encoder(
-        EncoderConfig(vocab_size=10, hidden_size=8, embedding_size=8, num_heads=1, num_layers=3, intermediate_size=8)
-    )
-    rates = [rate for _, rate in layer_rates(encoder, 1.0, 0.5)]
-    # embeddings n + 2 = 5; layers 0, 1, 2: 4, 3, 2
-    assert rates == [0.5**5, 0.5**4, 0.5**3, 0.5**2]
-    grouped = {id(p) for parameters, _ in layer_rates(encoder, 1.0, 0.5) for p in parameters}
-    assert grouped == {id(p) for p in encoder.parameters()}
-
-
-def classifier_of(blocks):
-    """A small classifier without dropout, and 21 texts of lengths from 3 to 9 whose first id says the class."""
-    torch.manual_seed(0)
-    config = dataclasses.replace(small_model(blocks, dropout=0.0).discriminator, vocab_size=30)
-    pooling = "mean" if blocks == "modern" else "first"
-    classifier = Classifier(Encoder(config), ClassificationHead(config, 2, pooling))
-    draw = random.Random(0)
-    rows = [[1, index % 2 + 5, *draw.choices(range(10, 30), k=index % 7 + 1)] for index in range(21)]
-    return classifier, Encoded(rows, None, np.arange(21) % 2)
-
-
-@pytest.mark.parametrize("blocks", ["classic", "modern"])
-def test_parts_of_a_batch_train_as_the_whole_one(blocks, tmp_path, monkeypatch):
-    config = FinetuneConfig(task_file=tmp_path, batch_size=8, num_epochs=2, peak_learning_rate=1e-2)
-    trained = []
-    for tokens in (4096, 20):
-        monkeypatch.setattr(finetune_module, "CPU_MICRO_BATCH_TOKENS", tokens)
-        classifier, data = classifier_of(blocks)
-        progress = finetune_module._progress(True, 6)
-        assert finetune_module._train(classifier, data, config, 0, torch.device("cpu"), 0, progress)
-        assert progress.tasks[0].completed == 6  # 21 texts are three batches, twice
-        trained.append(predict(classifier, data, torch.device("cpu"), 0))
-    np.testing.assert_allclose(trained[0], trained[1], atol=1e-4)
-    assert np.abs(trained[0] - 0.5).max() > 0.01
-
-
-@pytest.mark.parametrize("blocks", ["classic", "modern"])
-def test_rows_of_the_table_that_no_text_uses_can_be_left_out(blocks, tmp_path):
-    config = FinetuneConfig(task_file=tmp_path, batch_size=8, num_epochs=2, peak_learning_rate=1e-2)
-    device, states = torch.device("cpu"), []
-    for left_out in (False, True):
-        classifier, data = classifier_of(blocks)
-        data = dataclasses.replace(data, ids=[[min(id_, 20) for id_ in ids] for ids in data.ids])
-        start = classifier.encoder.embeddings.tokens.weight.detach().clone()
-        progress = finetune_module._progress(True, 6)
-        if left_out:
-            with only_used_rows(classifier.encoder, data.ids, pad_id=0) as (ids, pad_id):
-                assert classifier.encoder.embeddings.tokens.num_embeddings == 15  # 0, 1, 5, 6, 10 to 20
-                small = dataclasses.replace(data, ids=ids)
-                assert finetune_module._train(classifier, small, config, 0, device, pad_id, progress)
-        else:
-            assert finetune_module._train(classifier, data, config, 0, device, 0, progress)
-        states.append(classifier.state_dict())
-    torch.testing.assert_close(states[1], states[0], atol=1e-4, rtol=1e-3)
-    moved = (states[1]["encoder.embeddings.tokens.weight"] != start).any(dim=1)
-    assert moved[[1, 5, 6]].all()
-    assert not moved[[2, 3, 4, 21, 29]].any()
-
-
-def test_only_what_the_head_reads_is_computed():
-    classifier, data = classifier_of("classic")
-    ids, mask = pad(data.ids, 0)
-    whole = classifier.head(classifier.encoder(ids, mask), mask)
-    torch.testing.assert_close(classifier(ids, mask, None), whole)
-    parameters = list(classifier.parameters())
-    expected = torch.autograd.grad(whole.square().sum(), parameters)
-    found = torch.autograd.grad(classifier(ids, mask, None).square().sum(), parameters)
-    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

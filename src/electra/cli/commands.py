@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from electra.cli.arguments import given
-from electra.config import FinetuneConfig, PretrainConfig
+from electra.config import PretrainConfig
 from electra.config_files import load_config
+from electra.config_finetune import FinetuneConfig
 from electra.errors import UserError
 from electra.presets import PRESETS
 

@@ -1,0 +1,67 @@
+"""Settings of fine-tuning: frozen dataclasses, checked when made."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+from electra.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuningConfig:
+    """How an encoder is fine-tuned, whatever the task is. What is left empty is the paper's (table 7)."""
+
+    out: Path = Path("finetuned")
+    num_epochs: float | None = None
+    """Passes over the training data; empty means the paper's: 3, for RTE and STS-B 10."""
+    batch_size: int = 32
+    peak_learning_rate: float | None = None
+    """Empty means what suits the size: 3e-4 for Small, 1e-4 for Base, 5e-5 for Large (paper); 1e-3 for tiny (ours)."""
+    layer_decay: float | None = None
+    """Each layer below the top learns at this multiple of the one above it. Empty means 0.8 for Small and Base, 0.9 for Large
+    (paper) and tiny (ours)."""
+    warmup_fraction: float = 0.1
+    weight_decay: float = 0.0
+    classifier_dropout: float = 0.1
+    """In the new head; the encoder keeps its own."""
+    max_length: int = 128
+    max_train_examples: int | None = None
+    """Use only this many training examples, drawn anew with each seed."""
+    random_weights: bool = False
+    """Start from random weights of the same shape instead: the baseline that shows what pre-training gave."""
+    seeds: int = 1
+    """Number of runs, with seeds seed, seed+1, ...; the first best one on the dev data is kept."""
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        def check(fix: str, valid: Any, *names: str) -> None:
+            for name in names:
+                if (value := getattr(self, name)) is not None and not valid(value):
+                    raise UserError(f"{name} is {value!r}: {fix}")
+
+        check("it must be above 0, and finite", lambda x: 0.0 < x < math.inf, "num_epochs", "peak_learning_rate")
+        check("it must be at least 0, and finite", lambda x: 0 <= x < math.inf, "weight_decay", "seed")
+        check("it must be in (0, 1]", lambda x: 0.0 < x <= 1.0, "layer_decay")
+        check("it must be in [0, 1)", lambda x: 0.0 <= x < 1.0, "classifier_dropout", "warmup_fraction")
+        check("it must be at least 1", lambda x: x >= 1, "batch_size", "seeds", "max_train_examples")
+        check("it must be at least 8", lambda x: x >= 8, "max_length")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(TuningConfig):
+    """Fine-tuning on labelled text."""
+
+    task_file: Path
+    """Labelled training file: .csv, .tsv, .jsonl or .parquet."""
+    dev_file: Path | None = None
+    """Labelled file to score on."""
+    text_column: str = "text"
+    text_pair_column: str | None = None
+    """Second text, for pair classification."""
+    label_column: str = "label"
+    pooling: Literal["auto", "first", "mean"] = "auto"
+    """What the classifier reads: [CLS] or the mean over tokens; `auto` is [CLS] for classic and the mean for modern blocks."""
