@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from electra.model import kernels
 from electra.model.attention import attend, rotate
-from electra.model.kernels import dropout_factors, dropout_key
+from electra.model.dropout import dropout, dropout_factors, dropout_key
 from electra.model.native import library
 
 KEY = 0x1234_5678_9ABC_DEF0
@@ -48,6 +48,32 @@ def test_linear(shape, with_bias):
     bias = random(outer) if with_bias else None
     inputs = [x, weight, *([bias] if with_bias else [])]
     compare(kernels.linear(x, weight, bias), F.linear(x, weight, bias), inputs, atol=2e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_rows_at_all(dtype):
+    """A micro-batch may have nothing masked in it: no output, and gradients of zero rather than what the memory held."""
+    torch.full((1000,), float("nan"))  # what freshly freed memory may hold
+    x, weight, bias = torch.empty(0, 16, requires_grad=True), random(16, 16), random(16)
+    up, up_bias, table, table_bias = random(40, 16), random(40), random(30, 16), random(30)
+    none = torch.empty(0)
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        y = kernels.linear(x, weight, bias)
+        y = kernels.feed_forward(y, up, up_bias, up.t().contiguous(), bias)
+        y = kernels.layer_norm(kernels.gelu(y), bias, bias, 1e-6)
+        loss, losses, samples, likeliest = kernels.vocabulary_loss(y, table, table_bias, none.long(), none, none)
+    assert [len(t) for t in (losses, samples, likeliest)] == [0, 0, 0]
+    assert y.shape == (0, 16)
+    for gradient in torch.autograd.grad(loss, [weight, bias, up, up_bias, table, table_bias]):
+        assert not gradient.any()
+
+
+@needs_compiler
+def test_an_empty_sum_is_its_bias():
+    weight, bias = torch.empty(5, 0), random(5)
+    x = torch.empty(3, 0)
+    torch.testing.assert_close(kernels.linear(x, weight, bias), bias.expand(3, 5))
 
 
 @needs_compiler
@@ -161,7 +187,7 @@ def test_dropout_rate_and_independence():
 @needs_compiler
 def test_dropout_kernel_has_the_same_mask():
     x = random(33, 130)
-    compare(kernels.dropout(x, 0.1, KEY), x * dropout_factors(x.shape, KEY, 0.1), [x])
+    compare(dropout(x, 0.1, KEY), x * dropout_factors(x.shape, KEY, 0.1), [x])
 
 
 PROGRAM = """
@@ -217,7 +243,7 @@ def bfloat16_cases():
     table, table_bias, uniforms = random(50, 32, scale=0.3), random(50), torch.rand(36)
     targets, weights = torch.randint(50, (36,)), torch.rand(36)
     return {
-        "dropout": (lambda x: kernels.dropout(x, 0.3, KEY), [x]),
+        "dropout": (lambda x: dropout(x, 0.3, KEY), [x]),
         "linear": (kernels.linear, [x, weight, bias]),
         "gelu": (kernels.gelu, [x]),
         "gated": (lambda x, u, d: kernels.feed_forward(x, u, None, d, None, gated=True, p=0.2, key=KEY), [x, up, down]),

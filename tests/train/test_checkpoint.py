@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from electra import files
 from electra.config import PretrainConfig
@@ -14,6 +16,7 @@ from electra.data.prepare import prepare
 from electra.errors import UserError
 from electra.train.checkpoint import newest_checkpoint
 from electra.train.loop import pretrain
+from electra.train.metrics import Totals
 
 
 def with_train(config: PretrainConfig, **changes) -> PretrainConfig:
@@ -140,7 +143,20 @@ def test_a_heldout_store_of_another_tokenizer_is_refused(run_config, corpus_file
         pretrain(dataclasses.replace(run_config, data=data), quiet=True)
 
 
-def test_a_rate_that_wrecks_the_run_is_said_so(run_config):
+@pytest.mark.parametrize("save_every", [1, 0])
+def test_a_run_that_diverges_says_so_and_saves_nothing_broken(run_config, save_every):
+    """Saved on steps that are not logged: each checkpoint that is there must still be of use."""
     wild = dataclasses.replace(run_config.optimizer, peak_learning_rate=1e30, warmup_steps=0)
-    with pytest.raises(UserError, match="is not a number at step"):
-        pretrain(dataclasses.replace(run_config, optimizer=wild), quiet=True)
+    train = dataclasses.replace(run_config.train, num_steps=30, log_every=1_000, save_every=save_every)
+    with pytest.raises(UserError, match=r"is not finite at step .* lower optimizer\.peak_learning_rate"):
+        pretrain(dataclasses.replace(run_config, optimizer=wild, train=train), quiet=True)
+    for weights in run_config.run_dir.glob("checkpoints/step-*/pair.safetensors"):
+        assert all(tensor.isfinite().all() for tensor in load_file(weights).values())
+
+
+def test_saved_sums_go_on_where_the_steps_report_from():
+    totals, resumed = Totals(), Totals()
+    totals.add_scalar("gradient_norm", torch.tensor(2.0))
+    resumed.load_state_dict(totals.state_dict(), torch.device("meta"))
+    assert resumed.sums["gradient_norm"].device.type == "meta"
+    assert resumed.counts == {"gradient_norm": 1}

@@ -41,6 +41,20 @@ def test_adamw_is_the_reference_formula(bias_correction):
             torch.testing.assert_close(parameter.double(), expected[name], atol=2e-6, rtol=1e-5)
 
 
+def test_without_bias_correction_a_parameter_may_start_late():
+    """A network that joins after 1,000 steps moves in its first step as one that was there from the start did."""
+    model = Toy()
+    optimizer = PairOptimizer(model, OptimizerConfig(peak_learning_rate=0.01, weight_decay=0.0, bias_correction=False))
+    for _ in range(1_000):
+        model.bias.grad = torch.ones(4)
+        optimizer.step(1.0)
+    before = model.matrix.detach().clone()
+    model.matrix.grad = torch.ones(3, 4)
+    optimizer.step(1.0)
+    expected = before - 0.01 * 0.1 / (0.001**0.5 + 1e-6)
+    torch.testing.assert_close(model.matrix.detach(), expected)
+
+
 def test_schedule_by_steps():
     config = OptimizerConfig(warmup_steps=10)
     factors = [learning_rate_factor(config, step, step / 100) for step in (0, 4, 9, 50, 100)]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra.model.kernels import drop, dropout_key
+from electra.model.dropout import drop, dropout_key
 from electra.model.native import activation, call, fused
 
 Rotary = tuple[Tensor, Tensor]
@@ -97,7 +97,8 @@ def _plain_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, p: fl
     """[B, H, queries, S]."""
     if q.device.type != "cpu":
         added = None if seen is None else torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -1e30)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=p)
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=p)
+        return context if seen is None else context * seen.any(-1, keepdim=True)
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if seen is None:
         probabilities = scores.softmax(dim=-1)

@@ -18,7 +18,7 @@ from electra.config import EncoderConfig
 from electra.errors import UserError
 from electra.model import attention, kernels
 from electra.model.attention import Rotary
-from electra.model.kernels import dropout_key
+from electra.model.dropout import dropout, dropout_key
 
 
 def gather_positions(x_BLD: Tensor, at_BK: Tensor) -> Tensor:
@@ -267,11 +267,11 @@ class Encoder(nn.Module):
         rate = self.config.hidden_dropout if self.training else 0.0
         project = self.embeddings_project
         if self.embeddings_norm is None:  # classic: dropout comes before the projection ...
-            x = kernels.dropout(x, rate, dropout_key(rate, x))
+            x = dropout(x, rate, dropout_key(rate, x))
         if project is not None:
             x = kernels.linear(x, project.weight, project.bias)
         if self.embeddings_norm is not None:  # ... modern: after the norm
-            x = kernels.dropout(norm(x, self.embeddings_norm), rate, dropout_key(rate, x))
+            x = dropout(norm(x, self.embeddings_norm), rate, dropout_key(rate, x))
         return x
 
     def forward(

@@ -10,6 +10,7 @@ operations with the same dropout masks; on other devices they run as torch's own
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -17,66 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from electra.model.dropout import drop
 from electra.model.native import activation, call, fused, has_bfloat16_units
 
 LOGITS_BYTES = 32 * 2**20
 """Size of the one buffer of vocabulary scores; more masked positions than fit are worked through in parts."""
-
-# -------------------------------------------------------------------------------------------------------------- dropout
-
-
-def dropout_key(rate: float, x: Tensor) -> int:
-    """A fresh key for dropping from `x`, drawn from torch's default generator (so `torch.manual_seed` governs it); 0, and
-    nothing is drawn, where nothing is dropped and on devices that drop by a generator of their own."""
-    if rate == 0.0 or x.device.type != "cpu":
-        return 0
-    return int(torch.empty((), dtype=torch.int64).random_())
-
-
-def dropout_factors(shape: tuple[int, ...], key: int, p: float) -> Tensor:
-    """What dropout multiplies with, 0 or 1/(1-p), float32 of `shape`: a function of key, p and the element's index alone."""
-
-    def multiply(x: Tensor, factor: int) -> Tensor:  # modulo 2^32, in 64 bits without overflow
-        return ((x * (factor & 0xFFFF)) + ((x * (factor >> 16) & 0xFFFF) << 16)) & 0xFFFFFFFF
-
-    x = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64) & 0xFFFFFFFF
-    x = (multiply(x, 0x9E3779B9) + (key & 0xFFFFFFFF)) & 0xFFFFFFFF
-    x = multiply(x ^ (x >> 16), 0x7FEB352D)
-    x = ((x ^ (x >> 15)) + (key >> 32)) & 0xFFFFFFFF
-    x = multiply(x, 0x846CA68B)
-    x = x ^ (x >> 16)
-    kept = (x ^ 0x80000000) >= round(p * 2**32)  # the kernel compares signed numbers
-    return (kept.float() / (1.0 - p)).view(shape)
-
-
-def drop(x: Tensor, p: float, key: int) -> Tensor:
-    """Dropout in plain operations, with the kernels' mask on the CPU."""
-    if p == 0.0:
-        return x
-    return x * dropout_factors(x.shape, key, p) if x.device.type == "cpu" else F.dropout(x, p)
-
-
-class _Dropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float, key: int) -> Tensor:
-        ctx.p, ctx.key = p, key
-        y = torch.empty_like(x)
-        call("dropout", x.numel(), x, y, key, p)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        dy = dy.contiguous()
-        dx = torch.empty_like(dy)
-        call("dropout", dy.numel(), dy, dx, ctx.key, ctx.p)
-        return dx, None, None
-
-
-def dropout(x: Tensor, p: float, key: int) -> Tensor:
-    """Dropout of any shape; `key` comes from `dropout_key`."""
-    return _Dropout.apply(activation(x), p, key) if p > 0.0 and fused(x) else drop(x, p, key)
-
 
 # --------------------------------------------------------------------------------------------------- products of matrices
 
@@ -96,7 +42,9 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | Non
 def _weight_gradient(
     dy: Tensor, x: Tensor, sums: Tensor | None, out: Tensor | None = None, accumulate: bool = False
 ) -> Tensor:
-    """dy [M, N] transposed times x [M, P], in float32; `sums` [N] receives dy's sums over M. `accumulate`: both are added."""
+    """dy [M, N] transposed times x [M, P], as float32; `sums` [N] receives dy's sums over M. `accumulate`: both are added.
+
+    Units for bfloat16 round the product once on the way, as torch's autocast has it; everything else is float32."""
     if dy.dtype == torch.float32:
         return _gemm(dy.t(), x, sums=sums, out=out, accumulate=accumulate)
     if not has_bfloat16_units():
@@ -131,7 +79,7 @@ def _weight_gradients(dy: Tensor, x: Tensor, has_bias: bool) -> tuple[Tensor, Te
 
 
 def _rows(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1]).contiguous()
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).contiguous()  # -1 is ambiguous when there are no rows
 
 
 class _Linear(torch.autograd.Function):
@@ -140,14 +88,14 @@ class _Linear(torch.autograd.Function):
         rows, weight = _rows(x), weight.to(x.dtype)
         ctx.save_for_backward(rows, weight)
         ctx.has_bias = bias is not None
-        return _product(rows, weight.t(), bias).view(*x.shape[:-1], -1)
+        return _product(rows, weight.t(), bias).view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         rows, weight = ctx.saved_tensors
         shape, dy = dy.shape[:-1], _rows(dy)
-        dx = _product(dy, weight).view(*shape, -1) if ctx.needs_input_grad[0] else None
+        dx = _product(dy, weight).view(*shape, weight.shape[1]) if ctx.needs_input_grad[0] else None
         return dx, *_weight_gradients(dy, rows, ctx.has_bias)
 
 
@@ -354,10 +302,10 @@ class _VocabularyLoss(torch.autograd.Function):
         if with_gradient:
             dhidden, dtable, dbias = (
                 torch.empty_like(hidden),
-                torch.zeros(table.shape) if K == 0 else torch.empty(table.shape),
+                torch.empty(table.shape),
                 torch.zeros(V),
             )
-        for start in range(0, K, max(1, size)):
+        for start in range(0, max(1, K), max(1, size)):  # once even without positions: the gradients are then zeros
             part = slice(start, min(start + size, K))
             logits = _product(hidden[part], scores, bias, out=buffer[: part.stop - part.start])
             call(

@@ -54,9 +54,13 @@ class Corrupted:
     """Of this micro-batch on this rank."""
 
     def to(self, device: torch.device) -> Corrupted:
-        """The same on another device, copied without waiting."""
+        """The same on another device, copied without waiting (to a GPU, out of pinned memory)."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+
         moved: dict[str, Any] = {
-            field.name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            field.name: move(value) if isinstance(value, Tensor) else value
             for field in dataclasses.fields(self)
             for value in [getattr(self, field.name)]
         }

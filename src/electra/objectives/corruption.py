@@ -8,6 +8,9 @@ Shapes: B batch, L length, K masked positions of the whole batch, V vocabulary.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -73,6 +76,11 @@ def _by_row(positions_K: NDArray[np.int64], num_rows: int, length: int) -> tuple
     return columns_BM, row_K * columns_BM.shape[1] + rank_K
 
 
+@functools.cache
+def _ordinary_tokens(vocab_size: int, special: SpecialIds) -> NDArray[np.int64]:
+    return np.setdiff1d(np.arange(vocab_size), dataclasses.astuple(special))
+
+
 def corrupt(batch: Batch, config: ObjectiveConfig, *, vocab_size: int, special: SpecialIds, seed: int) -> Corrupted:
     """Mask a batch (paper, section 2; the shares of [MASK], random and kept tokens are the configuration's)."""
     ids_BL = batch.input_ids.numpy()
@@ -87,7 +95,7 @@ def corrupt(batch: Batch, config: ObjectiveConfig, *, vocab_size: int, special: 
     at = (epochs_B[positions_K // length], rows_B[positions_K // length], positions_K % length)
 
     protocol_K = uniforms(noise(seed, PROTOCOL, *at))
-    ordinary = np.setdiff1d(np.arange(vocab_size), [special.pad, special.unk, special.cls, special.sep, special.mask])
+    ordinary = _ordinary_tokens(vocab_size, special)
     random_K = ordinary[(uniforms(noise(seed, RANDOM_TOKEN, *at)) * len(ordinary)).astype(np.int64)]
     labels_K = ids_BL.reshape(-1)[positions_K]
     seen_K = np.where(

@@ -47,7 +47,7 @@ def run_generator(pair: Pair, corrupted: Corrupted, temperature: float, weight: 
             hidden_KE, table_VE, head.bias, corrupted.labels, corrupted.uniforms, weights_K
         )
         return GeneratorOutput(loss, losses_K.sum(), (likeliest_K == corrupted.labels).sum(), samples_K)
-    # float32 from here on: in half precision the tail of the distribution would be rounded away.
+    # The scores follow autocast; softmax, loss and sample are float32, where half precision would lose the tail.
     logits_KV = F.linear(hidden_KE, table_VE, head.bias).float()
     with torch.no_grad():
         samples_K = sample_tokens(logits_KV, corrupted.uniforms, temperature)

@@ -76,7 +76,7 @@ def load_newest_checkpoint(
         load_pair_state(pair, load_file(directory / "pair.safetensors"))
         saved = torch.load(directory / "optimizer.pt", map_location="cpu", weights_only=True)
         optimizer.load_state_dict(saved["optimizer"])
-        totals.load_state_dict(saved["totals"])
+        totals.load_state_dict(saved["totals"], next(pair.parameters()).device)
         return TrainState(**json.loads((directory / "state.json").read_text(encoding="utf-8")))
     return None
 

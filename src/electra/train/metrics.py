@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
@@ -66,11 +67,18 @@ class Totals:
             }
         return values
 
+    def not_finite(self) -> str | None:
+        """The first sum since the last reset that is infinite or not a number; None when all are well."""
+        return next((name for name, value in self.sums.items() if not math.isfinite(float(value))), None)
+
     def state_dict(self) -> dict[str, Any]:
         return {"sums": self.sums, "counts": self.counts, "histograms": self.histograms}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.sums, self.counts, self.histograms = dict(state["sums"]), dict(state["counts"]), dict(state["histograms"])
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Go on from saved sums, on the device that the next steps report from."""
+        self.sums = {name: value.to(device) for name, value in state["sums"].items()}
+        self.histograms = {name: value.to(device) for name, value in state["histograms"].items()}
+        self.counts = dict(state["counts"])
 
 
 class MetricsLog:

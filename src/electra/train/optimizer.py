@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from electra.config import OptimizerConfig
 from electra.model.encoder import Attention, FeedForward
 
-# Coefficients (a, b, c) of x -> a x + b x^3 + c x^5 for each of five steps: the best polynomials for singular values in
+# Coefficients (a, b, c) of x -> a x + b x^3 + c x^5 for each of four steps: the best polynomials for singular values in
 # [1e-3, 1] (Amsel et al., "The Polar Express", arXiv 2505.16932, 2025). Four steps do where Newton-Schulz with one fixed
 # polynomial (Jordan et al., "Muon", 2024) takes five.
 _POLAR_EXPRESS = (
@@ -18,7 +18,6 @@ _POLAR_EXPRESS = (
     (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
     (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
     (3.3184196573706015, -2.488488024314874, 0.51004894012372),
-    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
 )
 
 
@@ -72,30 +71,29 @@ class PairOptimizer:
             ([p for p in rest if p.ndim >= 2 and id(p) not in tables], config.peak_learning_rate, config.weight_decay),
             ([p for p in rest if p.ndim < 2], config.peak_learning_rate, 0.0),
         ]
-        self._groups = [(rate, decay) for chosen, rate, decay in groups if chosen]
+        self._rates = [rate for chosen, rate, _ in groups if chosen]
         self.adamw = torch.optim.AdamW(
-            [{"params": chosen} for chosen, _, _ in groups if chosen],
+            [{"params": chosen, "weight_decay": decay} for chosen, _, decay in groups if chosen],
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
             fused=True,
         )
-        self.num_steps = 0
+        if not config.bias_correction:
+            self._switch_correction_off()
+
+    def _switch_correction_off(self) -> None:
+        """PyTorch's AdamW always corrects the bias of its averages, by each parameter's own number of updates. At a number
+        as large as this the corrections are exactly 1, for a parameter that starts late as for one that starts at once."""
+        for parameter in (p for group in self.adamw.param_groups for p in group["params"]):
+            state = self.adamw.state[parameter]
+            if not state:
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state["step"] = torch.tensor(float(2**24), device=parameter.device)
 
     def step(self, factor: float) -> None:
         """One update with every peak rate times `factor`."""
-        self.num_steps += 1
-        # PyTorch's AdamW always corrects the bias. Undo it through rate and epsilon:
-        #   rate m / (sqrt(v) + eps) = rate' m / c1 / (sqrt(v) / sqrt(c2) + eps'),
-        #   with rate' = rate c1 / sqrt(c2), eps' = eps / sqrt(c2).
-        scale, root2 = 1.0, 1.0
-        if not self.config.bias_correction:
-            correction1 = 1.0 - self.config.beta1**self.num_steps
-            root2 = (1.0 - self.config.beta2**self.num_steps) ** 0.5
-            scale = correction1 / root2
-        for group, (peak_rate, decay) in zip(self.adamw.param_groups, self._groups, strict=True):
-            group["lr"] = peak_rate * factor * scale
-            group["eps"] = self.config.epsilon / root2
-            group["weight_decay"] = decay / scale  # decoupled decay is rate x decay, whatever the correction
+        for group, peak_rate in zip(self.adamw.param_groups, self._rates, strict=True):
+            group["lr"] = peak_rate * factor
         self.adamw.step()
         if self.muon is not None:
             self.muon.step(self.config.muon_learning_rate * factor)
@@ -106,14 +104,14 @@ class PairOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "num_steps": self.num_steps,
             "adamw": self.adamw.state_dict()["state"],
             "muon": [] if self.muon is None else self.muon.momenta,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.num_steps = state["num_steps"]
         self.adamw.load_state_dict({"state": state["adamw"], "param_groups": self.adamw.state_dict()["param_groups"]})
+        if not self.config.bias_correction:
+            self._switch_correction_off()
         if self.muon is not None:
             for momentum, saved in zip(self.muon.momenta, state["muon"], strict=True):
                 momentum.copy_(saved)
@@ -173,12 +171,13 @@ class _Muon:
             )
 
 
-def orthogonalise(matrices: Tensor, steps: int = 4) -> Tensor:
-    """Nearest-orthogonal factor of each matrix in [N, rows, columns], roughly: singular values end up in about [0.4, 1.6]."""
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Nearest-orthogonal factor of each matrix in [N, rows, columns], roughly: singular values from 1e-3 of the matrix's norm
+    upwards end up in about [0.4, 1.6], smaller ones are only lifted."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(1, 2), keepdim=True) * 1.02 + 1e-7)  # a little below 1, so that rounding keeps it in range
-    for a, b, c in _POLAR_EXPRESS[:steps]:
+    for a, b, c in _POLAR_EXPRESS:
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x

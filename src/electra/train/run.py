@@ -27,6 +27,7 @@ _FREE = {
     "data.heldout", "data.store", "run_dir",
 }  # fmt: skip
 
+ACCELERATOR_BYTES = 8 * 2**30  # for activations; enough rows to fill any GPU, and a card of 16 GiB holds them
 CPU_MICRO_BATCH_TOKENS = 4096  # keeps a layer of Small near the cache; benchmarks/step.py runs with it
 
 
@@ -154,12 +155,17 @@ def _precision(config: TrainConfig, device: torch.device) -> torch.dtype:
 
 
 def _micro_batch_size(config: PretrainConfig, device: torch.device) -> int:
-    """All rows at once on an accelerator; on the CPU as many as keep the activations of a layer near the cache."""
+    """On the CPU as many rows as keep the activations of a layer near the cache; on an accelerator as many as its memory
+    takes, by a rough count of what a step keeps for its backward pass."""
     if config.train.micro_batch_size is not None:
         return config.train.micro_batch_size
-    if device.type != "cpu":
-        return config.train.batch_size
-    return max(1, CPU_MICRO_BATCH_TOKENS // config.data.length)
+    if device.type == "cpu":
+        return max(1, CPU_MICRO_BATCH_TOKENS // config.data.length)
+    main = config.model.discriminator
+    kept_per_token = 40 * main.num_layers * main.hidden_size + 12 * config.objective.mask_fraction * (
+        main.vocab_size or 0
+    )
+    return max(1, min(config.train.batch_size, int(ACCELERATOR_BYTES / kept_per_token / config.data.length)))
 
 
 def build_pair(run: Run) -> Pair:

@@ -92,16 +92,32 @@ class Session:
         finished, stopping = self.progress >= 1.0, stops > 0
         self.display.advance(self.progress, state.step, self._seconds_left())
 
-        if finished or state.step % settings.log_every == 0:
+        overdue = 0 < settings.save_minutes < (state.seconds - self.saved_seconds) / 60.0
+        logging = finished or state.step % settings.log_every == 0
+        saving = finished or stopping or overdue or _due(state.step, settings.save_every)
+        if logging or saving:
+            self._stop_if_diverged(weights=saving)
+        if logging:
             self._log(rate, loader)
         if self.run.heldout is not None and (finished or _due(state.step, settings.eval_every)):
             self._evaluate()
-        overdue = 0 < settings.save_minutes < (state.seconds - self.saved_seconds) / 60.0
-        if finished or stopping or overdue or _due(state.step, settings.save_every):
+        if saving:
             self._save()
         if stopping and not finished:
             self.display.say(f"stopped and saved at step {state.step:,}; the same command goes on from there")
             raise KeyboardInterrupt
+
+    def _stop_if_diverged(self, weights: bool) -> None:
+        """Raises UserError, on every rank, when a loss, the gradient or (asked for before saving) a weight is not finite."""
+        broken = self.totals.not_finite()
+        if weights and not broken and not all(bool(p.isfinite().all()) for p in self.pair.parameters()):
+            broken = "a weight"
+        [count] = distributed.sum_over_ranks([float(broken is not None)])
+        if count:
+            raise UserError(
+                f"{broken or 'a loss of another process'} is not finite at step {self.state.step}: the rate is probably too "
+                f"high; lower optimizer.peak_learning_rate in a new --run-dir (checkpoints up to the last one are intact)"
+            )
 
     def _log(self, rate: float, loader: BatchLoader) -> None:
         state = self.state
@@ -120,14 +136,6 @@ class Session:
         if self.log is not None:
             self.log.write("train", state.step, values)
         self.display.show(self.progress, state.step, self._seconds_left(), values)
-        broken = [
-            name for name in ("generator_loss", "discriminator_loss") if values.get(name, 0.0) != values.get(name, 0.0)
-        ]
-        if broken:
-            raise UserError(
-                f"{broken[0]} is not a number at step {state.step}: the rate is probably too high; lower "
-                f"optimizer.peak_learning_rate in a new --run-dir (checkpoints up to the last one are intact)"
-            )
 
     def _evaluate(self) -> None:
         started = time.perf_counter()

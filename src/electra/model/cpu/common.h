@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <omp.h>
 
@@ -41,6 +42,7 @@ template <int slot> static float* scratch(long floats) {
     free(buffer.data);
     buffer.size = round_up(floats, 1024);
     buffer.data = (float*)aligned_alloc(64, buffer.size * sizeof(float));
+    if (!buffer.data) { std::fprintf(stderr, "electra: no memory for %ld more bytes\n", buffer.size * (long)sizeof(float)); std::abort(); }
   }
   return buffer.data;
 }

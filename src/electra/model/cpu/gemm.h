@@ -60,6 +60,8 @@ static void multiply(long M, long N, long K, const float* A, long rs, long cs, c
                      bool accumulate, const float* bias, float* sums) {
   float edge[MR * NR], edge_base[MR * NR];
   float* rows = cs == 1 && !sums ? nullptr : scratch<7>(MC * KC);
+  if (K == 0 && !accumulate)  // an empty sum: no block below would write it
+    for (long i = 0; i < M; i++) for (long j = 0; j < N; j++) C[i * ldc + j] = bias ? bias[j] : 0.f;
   for (long k0 = 0; k0 < K; k0 += KC) {
     long kc = std::min(KC, K - k0);
     const float* block = panels + k0 * round_up(N, NR);
