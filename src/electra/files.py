@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from electra.errors import UserError
@@ -51,6 +52,37 @@ def write_directory(directory: Path, write: Callable[[Path], None]) -> None:
             f"{directory}: cannot be written ({reason}); free some space or choose another directory, "
             f"what was saved before is intact"
         ) from error
+
+
+@contextlib.contextmanager
+def exclusive(directory: Path, *, held: bool = True) -> Iterator[None]:
+    """Keep other processes out of an existing directory as long as this one writes there; a killed one lets go, too.
+
+    Raises UserError, naming the directory, when another process is at work. Does nothing where locks are unknown, and
+    without `held` (for the other ranks of one run).
+    """
+    if not held:
+        yield
+        return
+    with contextlib.ExitStack() as held:
+        try:
+            import fcntl
+
+            file = held.enter_context((directory / ".lock").open("a+", encoding="utf-8"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise UserError(
+                f"{directory} is in use by another process (number {file.read().strip() or 'unknown'}): wait for it, stop it, "
+                f"or choose another directory"
+            ) from None
+        except (ImportError, OSError):  # Windows, or a file system without locks
+            pass
+        else:
+            file.truncate(0)
+            file.write(f"{os.getpid()}")
+            file.flush()
+        yield
 
 
 def sha256(path: Path) -> str:

@@ -2,7 +2,10 @@
 
 import dataclasses
 import errno
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,6 +155,21 @@ def test_a_run_that_diverges_says_so_and_saves_nothing_broken(run_config, save_e
         pretrain(dataclasses.replace(run_config, optimizer=wild, train=train), quiet=True)
     for weights in run_config.run_dir.glob("checkpoints/step-*/pair.safetensors"):
         assert all(tensor.isfinite().all() for tensor in load_file(weights).values())
+
+
+def test_two_processes_do_not_write_into_one_run(run_config):
+    """A second start of the same command is refused while the first is at work, and leaves no trace in it."""
+    pretrain(run_config, quiet=True)
+    log = run_config.run_dir / "metrics.jsonl"
+    before = log.read_bytes()
+    command = [sys.executable, "-m", "electra.cli", "pretrain", "--run-dir", str(run_config.run_dir)]
+    with files.exclusive(run_config.run_dir):
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    assert f"{run_config.run_dir} is in use by another process (number {os.getpid()})" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert log.read_bytes() == before
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0  # let go of
 
 
 def test_saved_sums_go_on_where_the_steps_report_from():

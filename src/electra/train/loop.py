@@ -9,6 +9,7 @@ import torch
 from electra.config import PretrainConfig
 from electra.data.loader import BatchLoader, Position
 from electra.data.packing import make_rows
+from electra.files import exclusive
 from electra.model import flops
 from electra.model.native import keep_memory
 from electra.model.pair import Pair
@@ -31,10 +32,11 @@ def pretrain(config: PretrainConfig, *, quiet: bool = False) -> Path:
     """
     with distributed.process_group(choose_device(config.train.device)):
         run = open_run(config)
-        _train(run, quiet or distributed.rank() > 0)
-        if distributed.rank() == 0:
-            export(config.run_dir, config.run_dir)
-        distributed.barrier()
+        with exclusive(config.run_dir, held=distributed.rank() == 0):
+            _train(run, quiet or distributed.rank() > 0)
+            if distributed.rank() == 0:
+                export(config.run_dir, config.run_dir)
+            distributed.barrier()
     return config.run_dir
 
 
