@@ -14,13 +14,14 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "electra"
 
 # Each part and the parts that it may import (DESIGN.md, "Direction of imports").
-BASE = {"config", "config_files", "config_finetune", "errors", "files"}
+BASE = {"config", "config_files", "config_finetune", "errors", "files", "vocabulary"}
 ALLOWED = {
     "config": {"errors"},
     "config_files": {"errors"},
     "config_finetune": {"errors"},
     "errors": set(),
     "files": {"errors"},
+    "vocabulary": {"errors"},
     "presets": BASE,
     "data": BASE,
     "model": BASE,

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -22,17 +23,20 @@ from transformers import (
 
 from conftest import small_model
 from electra.config import ModelConfig
-from electra.data.tokenizer import train_tokenizer
+from electra.data.tokenizer import load_tokenizer, train_tokenizer
 from electra.errors import UserError
-from electra.model.heads import ClassificationHead
+from electra.model.encoder import Encoder
+from electra.model.heads import ClassificationHead, ReplacedTokenHead
 from electra.model.hf import (
     export_discriminator,
     export_generator,
     load_discriminator,
     load_encoder,
     load_generator,
+    save_discriminator,
     save_sequence_classifier,
 )
+from electra.model.hf_files import tokenizer_size
 from electra.model.pair import Pair
 
 CLASSES = {
@@ -181,6 +185,40 @@ def test_one_network_is_never_taken_for_the_other(blocks, tokenizer_dir, tmp_pat
         load_generator(tmp_path / "discriminator")
     with pytest.raises(UserError):
         load_discriminator(tmp_path / "generator")
+
+
+def test_a_regression_is_not_taken_for_a_discriminator(tmp_path):
+    """Its head has the same shape as the replaced-token head of a ModernBERT."""
+    config = dataclasses.replace(hugging_face_model("modern", 60).config, num_labels=1)
+    ModernBertForSequenceClassification(config).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="ForSequenceClassification, not a discriminator"):
+        load_discriminator(tmp_path)
+
+
+@pytest.mark.parametrize(("blocks", "name"), [("classic", "generator_lm_head.weight"), ("modern", "decoder.weight")])
+def test_a_generator_with_an_output_matrix_of_its_own_is_refused(blocks, name, tokenizer_dir, tmp_path):
+    pair = make_pair(blocks, tokenizer_dir, embedding_size=16)
+    export_generator(pair, tmp_path, tokenizer_dir)
+    tensors = load_file(tmp_path / "model.safetensors")
+    table = pair.generator.embeddings.tokens.weight.detach()
+    if blocks == "modern":
+        table = pair.generator.embeddings_project(table).detach()
+    save_file(tensors | {name: table.clone()}, tmp_path / "model.safetensors")
+    load_generator(tmp_path)
+    save_file(tensors | {name: table + 1.0}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match="output matrix is not its token table"):
+        load_generator(tmp_path)
+
+
+def test_a_vocabulary_file_may_hold_any_character_but_the_line_feed(tokenizer_dir, tmp_path):
+    """U+0085 and U+2028 end a line for Python's splitlines, which would count too many pieces here."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "\u2028", "\x85", "b"]
+    model = small_model("classic").discriminator
+    encoder = Encoder(dataclasses.replace(model, vocab_size=len(pieces)))
+    save_discriminator(encoder, ReplacedTokenHead(encoder.config), tmp_path)
+    (tmp_path / "vocab.txt").write_bytes("\n".join([*pieces, ""]).encode())
+    assert tokenizer_size(tmp_path) == len(pieces) == load_encoder(tmp_path).config.vocab_size
+    assert load_tokenizer(tmp_path).convert_tokens_to_ids("b") == 8
 
 
 def test_what_is_no_model_is_said_so(tmp_path):

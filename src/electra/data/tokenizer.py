@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.errors import UserError
+from electra.vocabulary import read_vocabulary
 
 _ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # BERT splits at these as at punctuation
 _CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
@@ -109,7 +110,7 @@ def load_tokenizer(path: str | Path, *, lowercase: bool = True, strip_accents: b
     path = Path(path)
     if path.is_file():
         tokenizer: Any = BertTokenizer(
-            vocab=_read_vocabulary(path), do_lower_case=lowercase, strip_accents=strip_accents
+            vocab=_special_vocabulary(path), do_lower_case=lowercase, strip_accents=strip_accents
         )
     else:
         if path.is_dir() and not any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
@@ -133,14 +134,9 @@ def load_tokenizer(path: str | Path, *, lowercase: bool = True, strip_accents: b
     return tokenizer
 
 
-def _read_vocabulary(path: Path) -> dict[str, int]:
-    try:
-        pieces = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 (byte {error.start}); a vocabulary is one word piece a line") from None
-    while pieces and not pieces[-1]:
-        pieces.pop()
-    vocabulary = {piece.rstrip("\r"): index for index, piece in enumerate(pieces)}
+def _special_vocabulary(path: Path) -> dict[str, int]:
+    pieces = read_vocabulary(path)
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
     missing = [name for name in SPECIAL_TOKENS if name not in vocabulary]
     if missing:
         raise UserError(

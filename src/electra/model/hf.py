@@ -11,7 +11,6 @@ written as their product [V, D]; everything else maps one to one.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -19,18 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import AutoTokenizer, ElectraConfig, ModernBertConfig
+from transformers import AutoTokenizer
 
 from electra.config import EncoderConfig
 from electra.errors import UserError
 from electra.model.encoder import Encoder
 from electra.model.heads import ClassificationHead, GeneratorHead, Pooling, ReplacedTokenHead
+from electra.model.hf_config import from_hf_config, read_hf_config, to_hf_config
+from electra.model.hf_files import TOKENIZER_FILES, check_vocabulary, model_directory, read_tensors, tokenizer_size
 from electra.model.hf_names import (
     CLASSIFICATION,
+    DECODER,
     GENERATOR,
+    NETWORK_OF,
     POOLING,
     PREFIX,
     REPLACED_TOKEN,
@@ -41,17 +43,6 @@ from electra.model.hf_names import (
     head_to_hf,
 )
 from electra.model.pair import Pair
-
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,15 +97,23 @@ def save_generator(encoder: Encoder, head: GeneratorHead, out_dir: Path, tokeniz
 
 
 def save_sequence_classifier(
-    encoder: Encoder, head: ClassificationHead, labels: Sequence[str], out_dir: Path, tokenizer_dir: Path | None = None
+    encoder: Encoder,
+    head: ClassificationHead,
+    labels: Sequence[str],
+    out_dir: Path,
+    tokenizer_dir: Path | None = None,
+    problem_type: str = "single_label_classification",
 ) -> None:
-    """Write a fine-tuned classifier; `labels` are the names of its classes, in order of their logits."""
+    """Write a fine-tuned classifier; `labels` are the names of its outputs, in their order (a regression has one).
+
+    `problem_type` is Hugging Face's: single_label_classification, multi_label_classification or regression.
+    """
     if len(labels) != head.num_labels:
         raise UserError(f"{len(labels)} labels for {head.num_labels} classes: name each class once")
     settings: dict[str, Any] = {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: index for index, label in enumerate(labels)},
-        "problem_type": "single_label_classification",
+        "problem_type": problem_type,
         "classifier_dropout": head.dropout,
     }
     architecture = "ElectraForSequenceClassification"
@@ -136,7 +135,7 @@ def _write(
     ids: dict[str, int | None] = {"pad": 0 if config.blocks == "classic" else None, "cls": None, "sep": None}
     if tokenizer_dir is not None:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
-        _check_vocabulary(len(tokenizer), config.vocab_size, tokenizer_dir)
+        check_vocabulary(len(tokenizer), config.vocab_size, tokenizer_dir)
         ids = {"pad": tokenizer.pad_token_id, "cls": tokenizer.cls_token_id, "sep": tokenizer.sep_token_id}
     tensors = {PREFIX[config.blocks] + name: tensor for name, tensor in encoder_to_hf(encoder).items()} | head_state
     tensors = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
@@ -148,51 +147,7 @@ def _write(
     temporary = out_dir / "model.safetensors.partial"  # a full disk must not leave half a file under the good name
     save_file(tensors, temporary, metadata={"format": "pt"})
     os.replace(temporary, out_dir / "model.safetensors")
-    _hf_config(config, ids, architectures=[architecture], dtype="float32", **settings).save_pretrained(out_dir)
-
-
-def _hf_config(config: EncoderConfig, ids: dict[str, int | None], **settings: Any) -> ElectraConfig | ModernBertConfig:
-    common: dict[str, Any] = {
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "intermediate_size": config.intermediate_size,
-        "max_position_embeddings": config.max_length,
-        "initializer_range": config.initializer_range,
-        "pad_token_id": ids["pad"],
-    }
-    if config.blocks == "classic":
-        return ElectraConfig(
-            **common,
-            embedding_size=config.embedding_size,
-            type_vocab_size=config.type_vocab_size,
-            hidden_dropout_prob=config.hidden_dropout,
-            attention_probs_dropout_prob=config.attention_dropout,
-            layer_norm_eps=config.layer_norm_epsilon,
-            **settings,
-        )
-    return ModernBertConfig(
-        **common,
-        cls_token_id=ids["cls"],
-        sep_token_id=ids["sep"],
-        bos_token_id=ids["cls"],
-        eos_token_id=ids["sep"],
-        embedding_dropout=config.hidden_dropout,
-        mlp_dropout=config.hidden_dropout,
-        attention_dropout=config.attention_dropout,
-        norm_eps=config.layer_norm_epsilon,
-        local_attention=config.local_attention,
-        layer_types=[
-            "sliding_attention" if index % config.global_attention_every else "full_attention"
-            for index in range(config.num_layers)
-        ],
-        rope_parameters={
-            "full_attention": {"rope_type": "default", "rope_theta": config.global_rope_theta},
-            "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
-        },
-        **settings,
-    )
+    to_hf_config(config, ids, architectures=[architecture], dtype="float32", **settings).save_pretrained(out_dir)
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -220,7 +175,14 @@ def load_generator(path: Path | str) -> tuple[Encoder, GeneratorHead]:
     loaded = _load(Path(path), "generator")
     with torch.device("meta"):
         head = GeneratorHead(loaded.config, loaded.encoder.embeddings.tokens)
-    return loaded.encoder, _fill_head(head, GENERATOR, loaded, "generator")
+    _fill_head(head, GENERATOR, loaded, "generator")
+    table_VE = loaded.encoder.embeddings.tokens.weight
+    decoder_VE = loaded.head_state.get(DECODER[loaded.config.blocks], table_VE)
+    if not torch.equal(decoder_VE.float(), table_VE):
+        raise UserError(
+            f"{loaded.path}: its output matrix is not its token table; only generators that tie them are supported"
+        )
+    return loaded.encoder, head
 
 
 def load_sequence_classifier(path: Path | str) -> tuple[Encoder, ClassificationHead, list[str]]:
@@ -235,10 +197,10 @@ def load_sequence_classifier(path: Path | str) -> tuple[Encoder, ClassificationH
 
 
 def _load(path: Path, network: str) -> LoadedEncoder:
-    path = _model_directory(path, network)
-    hf_config = _read_hf_config(path)
-    config = _encoder_config(hf_config, path)
-    tensors = _read_tensors(path)
+    path = model_directory(path, network)
+    hf_config = read_hf_config(path)
+    config = from_hf_config(hf_config, path)
+    tensors = read_tensors(path)
     prefix = PREFIX[config.blocks]
     if not any(name.startswith(prefix) for name in tensors):
         prefix = ""  # written by the bare model class
@@ -249,7 +211,7 @@ def _load(path: Path, network: str) -> LoadedEncoder:
             f"{path}: config.json says {config.vocab_size} word pieces, the weights have {table.shape[0]}: "
             "the files are not of one model"
         )
-    _check_vocabulary(_tokenizer_size(path), config.vocab_size, path)
+    check_vocabulary(tokenizer_size(path), config.vocab_size, path)
     with torch.device("meta"):
         encoder = Encoder(config)
     _fill(
@@ -266,134 +228,17 @@ def _load(path: Path, network: str) -> LoadedEncoder:
     )
 
 
-def _model_directory(path: Path, network: str) -> Path:
-    if not path.is_dir():
-        raise UserError(f"{path}: no such directory; give a model in Hugging Face format or a run directory")
-    if (path / "config.json").is_file():
-        return path
-    if (path / network / "config.json").is_file():
-        return path / network
-    if (path / "config.yaml").is_file():
-        raise UserError(f"{path}: this run has no {network}/ yet; let it finish or use `electra export {path} OUT`")
-    raise UserError(f"{path}: holds no config.json; give a model in Hugging Face format or a run directory")
-
-
-def _read_hf_config(path: Path) -> ElectraConfig | ModernBertConfig:
-    classes = {"electra": ElectraConfig, "modernbert": ModernBertConfig}
-    try:
-        kind = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
-    except (ValueError, AttributeError):
-        raise UserError(f"{path}/config.json: not valid JSON; the file is damaged") from None
-    if kind not in classes:
-        raise UserError(f"{path}: is a model of type {kind!r}; give an ELECTRA or a ModernBERT model")
-    return classes[kind].from_pretrained(path)  # type: ignore[attr-defined]
-
-
-def _encoder_config(hf: ElectraConfig | ModernBertConfig, path: Path) -> EncoderConfig:
-    """Our configuration of a Hugging Face one; UserError for what our blocks do not do."""
-
-    def require(name: str, *values: Any) -> None:
-        found = getattr(hf, name, values[0])
-        if found not in values:
-            raise UserError(f"{path}: its {name} is {found!r}; only {' or '.join(map(repr, values))} is supported")
-
-    common: dict[str, Any] = {
-        "vocab_size": hf.vocab_size,
-        "hidden_size": hf.hidden_size,
-        "num_layers": hf.num_hidden_layers,
-        "num_heads": hf.num_attention_heads,
-        "intermediate_size": hf.intermediate_size,
-        "max_length": hf.max_position_embeddings,
-        "initializer_range": hf.initializer_range,
-    }
-    if isinstance(hf, ElectraConfig):
-        require("hidden_act", "gelu")
-        require("position_embedding_type", "absolute")
-        require("is_decoder", False)
-        return EncoderConfig(
-            blocks="classic",
-            **common,
-            embedding_size=hf.embedding_size,
-            type_vocab_size=hf.type_vocab_size,
-            hidden_dropout=hf.hidden_dropout_prob,
-            attention_dropout=hf.attention_probs_dropout_prob,
-            layer_norm_epsilon=hf.layer_norm_eps,
-        )
-    for name in ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"):
-        require(name, False)
-    for name in ("hidden_activation", "classifier_activation"):
-        require(name, "gelu")
-    rope: dict[str, dict[str, Any]] = hf.rope_parameters  # type: ignore[assignment]
-    layer_types: list[str] = hf.layer_types  # type: ignore[assignment]
-    global_layers = [index for index, kind in enumerate(layer_types) if kind == "full_attention"]
-    every = global_layers[1] if len(global_layers) > 1 else hf.num_hidden_layers
-    if global_layers != list(range(0, hf.num_hidden_layers, every)):
-        raise UserError(f"{path}: its global layers are {global_layers}; only every n-th one from 0 is supported")
-    if any(parameters["rope_type"] != "default" for parameters in rope.values()):
-        raise UserError(f"{path}: its rope_parameters are {rope}; only rope_type 'default' is supported")
-    return EncoderConfig(
-        blocks="modern",
-        **common,
-        embedding_size=hf.hidden_size,
-        hidden_dropout=hf.mlp_dropout,
-        attention_dropout=hf.attention_dropout,
-        layer_norm_epsilon=hf.norm_eps,
-        global_attention_every=every,
-        local_attention=hf.local_attention,
-        global_rope_theta=rope["full_attention"]["rope_theta"],
-        local_rope_theta=rope["sliding_attention"]["rope_theta"],
-    )
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    """Every weight of a directory: one safetensors file, several with an index, or torch's older format."""
-    index = path / "model.safetensors.index.json"
-    old = path / "pytorch_model.bin"
-    try:
-        if (path / "model.safetensors").is_file():
-            return load_file(path / "model.safetensors")
-        if index.is_file():
-            files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-            return {name: tensor for file in files for name, tensor in load_file(path / file).items()}
-        if old.is_file():
-            return torch.load(old, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: {Path(str(error.filename or index)).name} is missing; copy the whole model") from None
-    except (SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{path}: the weights cannot be read ({' '.join(str(error).split())}); copy them again"
-        ) from None
-    raise UserError(f"{path}: holds no weights (model.safetensors); give the directory of a saved model")
-
-
-def _tokenizer_size(path: Path) -> int:
-    """Word pieces of the tokenizer in a directory, 0 if there is none."""
-    if (path / "tokenizer.json").is_file():
-        from tokenizers import Tokenizer
-
-        return Tokenizer.from_file(str(path / "tokenizer.json")).get_vocab_size(with_added_tokens=True)
-    if (path / "vocab.txt").is_file():
-        return len((path / "vocab.txt").read_text(encoding="utf-8").splitlines())
-    return 0
-
-
-def _check_vocabulary(num_pieces: int, vocab_size: int | None, tokenizer_dir: Path) -> None:
-    if vocab_size is None or num_pieces > vocab_size:
-        raise UserError(
-            f"{tokenizer_dir}: the tokenizer has {num_pieces} word pieces, the model {vocab_size}: use the "
-            "tokenizer that the model was trained with"
-        )
-
-
 def _fill_head(head: Any, names: dict[str, dict[str, str]], loaded: LoadedEncoder, network: str) -> Any:
     """Give a head made on the meta device its weights; UserError if they are not there or of another head."""
+    refusal = f"{loaded.path}: is a {loaded.architecture}, not a {network}; give the {network}'s directory"
+    kind = loaded.architecture.partition("For")[2]
+    if kind and NETWORK_OF.get(kind) != network:  # a regression's head has the shape of a replaced-token head
+        raise UserError(refusal)
     state = {}
     for ours, theirs in head_names(head, names).items():
         tensor = loaded.head_state.get(theirs)
         if tensor is None or tensor.shape != head.get_parameter(ours).shape:
-            raise UserError(
-                f"{loaded.path}: is a {loaded.architecture}, not a {network}; give the {network}'s directory"
-            )
+            raise UserError(refusal)
         state[ours] = tensor
     _fill(head, state, loaded.path)
     return head.eval()

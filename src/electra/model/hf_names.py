@@ -13,6 +13,17 @@ PREFIX = {"classic": "electra.", "modern": "model."}
 
 POOLING: dict[Pooling, str] = {"first": "cls", "mean": "mean"}
 
+NETWORK_OF = {
+    "PreTraining": "discriminator",
+    "TokenClassification": "discriminator",
+    "MaskedLM": "generator",
+    "SequenceClassification": "classifier",
+}
+"""What a Hugging Face class is for, by the end of its name -> which of our networks it may be."""
+
+DECODER = {"classic": "generator_lm_head.weight", "modern": "decoder.weight"}
+"""The generator's output matrix, where a file has it besides the token table that it is tied to."""
+
 # Our names of a head's weights -> theirs, per kind of blocks. Biases and norms that a kind lacks are skipped.
 REPLACED_TOKEN = {
     "classic": {"dense": "discriminator_predictions.dense", "classifier": "discriminator_predictions.dense_prediction"},
