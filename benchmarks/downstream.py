@@ -43,7 +43,7 @@ def make_model(preset: str, vocab: Path, out: Path) -> None:
 
 def write_data(options: argparse.Namespace, out: Path) -> int:
     """train.csv and dev.csv of the columns text and label, and lines.txt. Returns the number of training texts."""
-    from electra.evaluate.tasks import read_examples
+    from electra.evaluate.labelled import read_examples
 
     count = 0
     for name, path, limit in (("train", options.train, options.examples * options.join), ("dev", options.dev, None)):

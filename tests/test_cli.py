@@ -171,7 +171,7 @@ def test_the_way_to_the_first_answer_is_short():
         ("pretrain --config no-such-file", "no-such-file: no such configuration file"),
         ("pretrain --preset small --data.length 1024", "the position table ends at 512"),
         ("prepare text.txt", "--out is missing"),
-        ("finetune model", "--task-file is missing"),
+        ("finetune model", "give either --task-file FILE or --task NAME with --data DIR"),
         ("finetune --task-file f.csv", "MODEL is missing"),
         ("detect model", "give either a TEXT in quotes or --file FILE"),
         ("detect model the chef", "chef: not understood; quote a text of several words"),

@@ -53,15 +53,38 @@ class TuningConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(TuningConfig):
-    """Fine-tuning on labelled text."""
+    """Fine-tuning on labelled text: a task of the table (`task`, `data`), or your own files (`task_file`, `dev_file`)."""
 
-    task_file: Path
-    """Labelled training file: .csv, .tsv, .jsonl or .parquet."""
+    task: str | None = None
+    """A task by name: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI."""
+    data: str | None = None
+    """Folder of the task's official files, or of all tasks; or a Hugging Face data set, hf:NAME (hf:nyu-mll/glue)."""
+    predict_test: bool = False
+    """Also predict the task's test set, into OUT/submission/, as the GLUE leaderboard wants it."""
+    task_file: Path | None = None
+    """Labelled training file of your own: .csv, .tsv, .jsonl or .parquet, or hf:NAME[:SPLIT]."""
     dev_file: Path | None = None
     """Labelled file to score on."""
+    kind: Literal["classification", "regression", "multi-label"] = "classification"
+    """What the labels of your own files are: one of several classes, a number, or any number of classes (a|b)."""
     text_column: str = "text"
     text_pair_column: str | None = None
-    """Second text, for pair classification."""
+    """Second text, for pairs."""
     label_column: str = "label"
+    label_columns: tuple[str, ...] = ()
+    """Several columns of 0 and 1, one a label, instead of a single column (with --kind multi-label)."""
     pooling: Literal["auto", "first", "mean"] = "auto"
     """What the classifier reads: [CLS] or the mean over tokens; `auto` is [CLS] for classic and the mean for modern blocks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.task is None) == (self.task_file is None):
+            raise UserError("give either --task-file FILE or --task NAME with --data DIR")
+        if (self.task is None) != (self.data is None):
+            raise UserError("--task NAME and --data DIR belong together: give both, or --task-file FILE")
+        if self.task is not None and self.dev_file is not None:
+            raise UserError("dev_file is for files of your own: a task of the table has its own dev set")
+        if self.predict_test and self.task is None:
+            raise UserError("predict_test is for the tasks of the table, which have a test set")
+        if self.label_columns and (self.kind != "multi-label" or len(self.label_columns) == 1):
+            raise UserError("label_columns are several, for kind multi-label; name a single column with label_column")

@@ -15,7 +15,8 @@ from electra.evaluate import training
 from electra.evaluate.detect import detect
 from electra.evaluate.finetune import finetune
 from electra.evaluate.heldout import corrupted_sentence, heldout_scores
-from electra.evaluate.tasks import Example, label_names, read_examples
+from electra.evaluate.labelled import Example, read_examples
+from electra.evaluate.labels import label_names
 from electra.train.loop import pretrain
 
 GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "poor", "weak"]
@@ -133,7 +134,7 @@ def test_labels(tmp_path):
         "".join(json.dumps({"text": "x", "label": label}) + "\n" for label in (10, 9, 2.0))
     )
     examples = read_examples(tmp_path / "a.jsonl", text_column="text", text_pair_column=None, label_column="label")
-    assert label_names(examples, tmp_path / "a.jsonl") == ["2", "9", "10"]
+    assert label_names(examples, tmp_path / "a.jsonl") == ("2", "9", "10")
     with pytest.raises(UserError, match="every example has the label '10'"):
         label_names(examples[:1], tmp_path / "a.jsonl")
     numbers = [Example("x", None, str(index / 7)) for index in range(30)]

@@ -13,7 +13,8 @@ from electra.config import EncoderConfig
 from electra.config_finetune import FinetuneConfig
 from electra.evaluate import training
 from electra.evaluate.batching import pad
-from electra.evaluate.finetune import Classification, Classifier, Labelled, predict
+from electra.evaluate.finetune import Classifier, Labelled, SequenceTask, predict
+from electra.evaluate.labels import Classes
 from electra.evaluate.recipe import filled_in
 from electra.evaluate.training import Encoded, Start, layer_rates, num_steps, train
 from electra.model.encoder import Encoder
@@ -30,7 +31,14 @@ class Pad:
     pad_token_id = 0
 
 
-START = Start(None, Pad(), torch.device("cpu"))  # type: ignore[arg-type]  # no pre-trained weights here
+START = Start(None, Pad(), torch.device("cpu"))  # no pre-trained weights here
+LABELS = Classes(("odd", "even"), ("odd", "even"))
+
+
+def task_of(data, settings=SETTINGS):
+    return SequenceTask(
+        start=START, config=settings, labels=LABELS, metrics=("accuracy",), main="accuracy", train=data, dev={}
+    )
 
 
 def test_rates_fall_towards_the_input_as_in_the_reference():
@@ -58,13 +66,13 @@ def classifier_of(blocks):
 def trained(blocks, settings=SETTINGS, change=lambda ids: ids):
     """The classifier after two epochs, its probabilities, and its token table before."""
     classifier, data = classifier_of(blocks)
-    data = Labelled(Encoded(change(data.texts.ids), None), data.labels)
+    data = Labelled(Encoded(change(data.texts.ids), None), data.targets)
     table = classifier.encoder.embeddings.tokens.weight.detach().clone()
-    task = Classification(START, settings, 2, data, None)
+    task = task_of(data, settings)
     steps = []
     assert train(task, classifier, data.texts, np.arange(21), START, settings, 0, lambda: steps.append(1))
     assert len(steps) == num_steps(21, settings) == 6  # 21 texts are three batches, twice
-    return classifier, predict(classifier.eval(), data.texts, START), table
+    return classifier, predict(classifier.eval(), data.texts, START, LABELS), table
 
 
 @pytest.mark.parametrize("blocks", ["classic", "modern"])
@@ -106,13 +114,13 @@ class WholeTable:
 def test_labels_follow_their_texts_when_only_some_train():
     """A loss that took the labels of the first ten texts for those of these ten would learn others."""
     _, data = classifier_of("classic")
-    flipped = Labelled(data.texts, 1 - data.labels)
+    flipped = Labelled(data.texts, 1 - data.targets)
     settings = dataclasses.replace(SETTINGS, num_epochs=30)
     rows = np.array([0, 3, 6, 9, 12, 13, 15, 16, 18, 19])
     for labelled in (data, flipped):
         network, _ = classifier_of("classic")
-        assert train(Classification(START, settings, 2, labelled, None), network, data.texts, rows, START, settings, 0)
-        assert (predict(network.eval(), data.texts, START).argmax(1) == labelled.labels)[rows].all()
+        assert train(task_of(labelled, settings), network, data.texts, rows, START, settings, 0)
+        assert (predict(network.eval(), data.texts, START, LABELS).argmax(1) == labelled.targets)[rows].all()
 
 
 def test_only_what_the_head_reads_is_computed():

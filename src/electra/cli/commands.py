@@ -215,9 +215,10 @@ class Export:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finetune:
-    """Fine-tune a pre-trained model to sort texts into classes.
+    """Fine-tune a pre-trained model on a task of GLUE, or on labelled texts of your own: classes, numbers, sets of labels.
 
-    MODEL is a run directory, or a Hugging Face ELECTRA or ModernBERT directory.
+    MODEL is a run directory, or a Hugging Face ELECTRA or ModernBERT directory. Give --task NAME with --data DIR, or
+    --task-file FILE.
     """
 
     model: Model
@@ -225,14 +226,10 @@ class Finetune:
 
     def run(self) -> None:
         from electra.evaluate.finetune import finetune
+        from electra.evaluate.results import describe
 
-        result = finetune(self.model, self.settings)
-        for name in ("accuracy", "macro_f1", "matthews"):
-            if found := result.get(name):
-                spread = f" ± {found['standard_deviation']:.4f}" if found["standard_deviation"] is not None else ""
-                runs = f"mean of {found['runs']}, median {found['median']:.4f}"
-                print(f"{name.replace('_', ' '):<10}{found['mean']:.4f}{spread}  ({runs})")
-        print(f"classifier: {self.settings.out / 'model'}")
+        print("\n".join(describe(finetune(self.model, self.settings))))
+        print(f"model: {self.settings.out / 'model'}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,20 @@ from electra.files import sha256, write_file
 RESULT = "result.json"
 
 
-def identity(model: str | Path, start: Start, config: TuningConfig, files: Sequence[Path]) -> dict[str, Any]:
-    """What makes two calls the same: the model and its weights, the settings, the data files."""
+def identity(
+    model: str | Path,
+    start: Start,
+    config: TuningConfig,
+    files: Sequence[Path] = (),
+    digests: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """What makes two calls the same: the model and its weights, the settings, the data `files` (or their `digests` by name)."""
     weights = start.loaded.path / "model.safetensors"
     return {
         "model": str(model),
         "model_sha256": sha256(weights) if weights.is_file() else None,
         "config": to_dict(config),
-        "files": {str(path): sha256(path) for path in files},
+        "files": {str(path): sha256(path) for path in files} | dict(digests or {}),
     }
 
 
@@ -73,6 +79,35 @@ def earlier_result(out: Path, identity: dict[str, Any], ours: Sequence[str] = ("
     except OSError as error:
         raise UserError(f"{out}: cannot be made ({error.strerror}); choose another --out") from None
     return None
+
+
+def describe(result: dict[str, Any]) -> list[str]:
+    """A result in a few lines: the scores with their spread, what failed, and which hyper-parameters were whose choice."""
+    scores = {name: value for name, value in result.items() if isinstance(value, dict) and "median" in value}
+    lines = [f"{result['task']}: {result['train_examples']:,} training and {result['dev_examples']:,} dev examples"]
+    for name, found in scores.items():
+        mark = " *" if name == result["main_metric"] and len(scores) > 1 else ""
+        if found["runs"] == 1:
+            lines.append(f"  {name + mark:<24}{found['median']:8.4f}")
+        else:
+            spread = f"mean {found['mean']:.4f} ± {found['standard_deviation']:.4f} over {found['runs']} seeds"
+            lines.append(f"  {name + mark:<24}{found['median']:8.4f}   {spread}")
+    if "majority_share" in result:
+        lines.append(f"  {'(always one class)':<24}{result['majority_share']:8.4f}")
+    total = len(result["runs"])
+    if result["failed_runs"]:
+        lines.append(
+            f"  {result['failed_runs']} of {total} runs failed (the loss was not a number) and are not counted"
+        )
+    if result["degenerate_runs"]:
+        lines.append(f"  {result['degenerate_runs']} of {total} runs say the same of every text (degenerate)")
+    for what, count in result.get("cut_texts", {}).items():
+        if count:
+            lines.append(
+                f"  {count:,} {what} texts are longer than {result['config']['max_length']} tokens and were cut"
+            )
+    used = [f"{name} {one['value']:g} ({one['from']})" for name, one in result["hyper_parameters"].items()]
+    return [*lines, f"  {', '.join(used)}"]
 
 
 def write_result(out: Path, result: dict[str, Any]) -> None:

@@ -52,6 +52,8 @@ class Encoded:
     ids: list[list[int]]
     types: list[list[int]] | None
     """Segment of each token; None for single texts and for encoders without segments."""
+    num_cut: int = 0
+    """How many of the texts were longer than the network may read, and were cut."""
 
     def __len__(self) -> int:
         return len(self.ids)

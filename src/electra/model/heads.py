@@ -118,6 +118,12 @@ class ClassificationHead(nn.Module):
         )
         nn.init.zeros_(self.classifier.bias)
 
+    @torch.no_grad()
+    def rescale(self, scale: float, shift: float) -> None:
+        """Make the logits `scale` times what they were plus `shift`: a regression's into the units of its labels."""
+        self.classifier.weight.mul_(scale)
+        self.classifier.bias.mul_(scale).add_(shift)
+
     def pool(self, hidden_BLD: Tensor, attention_mask_BL: Tensor | None = None) -> Tensor:
         """[B, L, D] -> [B, D]: the first token, or the mean over real tokens (specials count, as in ModernBERT)."""
         if self.pooling == "first":
