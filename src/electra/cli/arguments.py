@@ -26,6 +26,11 @@ def given(arguments: Sequence[str], flag: str) -> str | None:
     return value
 
 
+def positional(name: str, explanation: str) -> Any:
+    """How an argument without a flag is shown."""
+    return tyro.conf.arg(metavar=name, help=explanation)
+
+
 POSITIONAL = typing.get_args(tyro.conf.Positional[str])[1]  # tyro's marker
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from electra.cli.arguments import given
+from electra.cli.arguments import given, positional
+from electra.cli.checkpoints import Export, Import
 from electra.config import PretrainConfig
 from electra.config_files import load_config
 from electra.config_finetune import FinetuneConfig
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 else:
     PresetName = Literal[tuple(PRESETS)]
 Settings = tyro.conf.arg(name="")  # the fields of a group of settings without a prefix of their own
-
-
-def positional(name: str, explanation: str) -> Any:
-    return tyro.conf.arg(metavar=name, help=explanation)
 
 
 Model = Annotated[tyro.conf.Positional[Path], positional("MODEL", "Run directory, or Hugging Face directory.")]
@@ -197,20 +194,6 @@ class Pretrain:
         run_dir = pretrain(self.settings)
         print(f"discriminator: {run_dir / 'discriminator'}\ngenerator:     {run_dir / 'generator'}")
         print(f"report:        {write_report(run_dir)}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Export:
-    """Write a run's newest checkpoint as OUT/discriminator and OUT/generator, for plain `transformers`."""
-
-    run_dir: Annotated[tyro.conf.Positional[Path], positional("RUN", "Run directory of `electra pretrain`.")]
-    out: Annotated[tyro.conf.Positional[Path], positional("OUT", "Directory to write to.")]
-
-    def run(self) -> None:
-        from electra.train.export import export
-
-        export(self.run_dir, self.out)
-        print(f"discriminator: {self.out / 'discriminator'}\ngenerator:     {self.out / 'generator'}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -386,6 +369,7 @@ COMMANDS: dict[str, tuple[type[Any], str]] = {
     "evaluate": (Evaluate, "scores without labels: minimal pairs, held-out text"),
     "speedrun": (Speedrun, "what half an hour buys on this machine, and is it a record?"),
     "export": (Export, "run -> Hugging Face directories"),
+    "import": (Import, "TensorFlow checkpoint of the authors -> Hugging Face directories"),
     "report": (Report, "run -> report.html"),
     "flops": (Flops, "parameters and compute of a preset"),
 }

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoTokenizer
 
 from electra.config import EncoderConfig
@@ -39,6 +39,7 @@ from electra.model.hf_names import (
     encoder_from_hf,
     encoder_names,
     encoder_to_hf,
+    fill,
     head_names,
     head_to_hf,
 )
@@ -214,7 +215,7 @@ def _load(path: Path, network: str) -> LoadedEncoder:
     check_vocabulary(tokenizer_size(path), config.vocab_size, path)
     with torch.device("meta"):
         encoder = Encoder(config)
-    _fill(
+    fill(
         encoder, encoder_from_hf(config, {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}), path
     )
     architectures = hf_config.architectures or []
@@ -240,18 +241,5 @@ def _fill_head(head: Any, names: dict[str, dict[str, str]], loaded: LoadedEncode
         if tensor is None or tensor.shape != head.get_parameter(ours).shape:
             raise UserError(refusal)
         state[ours] = tensor
-    _fill(head, state, loaded.path)
+    fill(head, state, loaded.path)
     return head.eval()
-
-
-def _fill(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Give a module made on the meta device its weights, in float32."""
-    for name, parameter in module.named_parameters():
-        if name not in state:
-            raise UserError(f"{path}: the weights lack {name}; the file is not whole or not of this architecture")
-        if state[name].shape != parameter.shape:
-            raise UserError(
-                f"{path}: {name} is {list(state[name].shape)}, config.json asks for {list(parameter.shape)}: "
-                "the files are not of one model"
-            )
-    module.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)

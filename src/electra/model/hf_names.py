@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
 from electra.config import EncoderConfig
+from electra.errors import UserError
 from electra.model.encoder import Encoder
 from electra.model.heads import Pooling
 
@@ -109,7 +112,7 @@ def encoder_to_hf(encoder: Encoder) -> dict[str, Tensor]:
 
 
 def encoder_from_hf(config: EncoderConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Their encoder weights under our names; one that is missing is left out, for `_fill` to name."""
+    """Their encoder weights under our names; one that is missing is left out, for `fill` to name."""
     state = {}
     for name, theirs in encoder_names(config).items():
         parts = [tensors.get(theirs.format(part)) for part in ("query", "key", "value")[: 3 if "{}" in theirs else 1]]
@@ -130,3 +133,16 @@ def head_names(head: nn.Module, names: dict[str, dict[str, str]]) -> dict[str, s
         module, _, kind = name.rpartition(".")
         result[name] = f"{modules[module]}.{kind}" if module else modules[name]
     return result
+
+
+def fill(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Give a module made on the meta device its weights, in float32. Raises UserError for one that is missing or does not fit."""
+    for name, parameter in module.named_parameters():
+        if name not in state:
+            raise UserError(f"{path}: the weights lack {name}; the file is not whole or not of this architecture")
+        if state[name].shape != parameter.shape:
+            raise UserError(
+                f"{path}: {name} is {list(state[name].shape)}, the configuration asks for {list(parameter.shape)}: "
+                "the files are not of one model"
+            )
+    module.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
