@@ -73,6 +73,11 @@ def test_two_segment_rows_hold_every_token_once(documents, length, seed):
         if len(separators) == 2:
             expected[separators[0] + 1 : end] = 1
         assert kind.tolist() == expected.tolist()
+    starts, splits, ends = rows.spans.T
+    assert np.isin(splits[splits < ends], store.line_starts).all()  # segments part at line boundaries
+    inner = [((store.line_starts > start) & (store.line_starts < end)).any() for start, _, end in rows.spans]
+    assert not (splits < ends)[~np.array(inner)].any()
+    assert (starts < splits).all()
 
 
 @settings(deadline=None, max_examples=60)

@@ -6,6 +6,7 @@ Shapes: B batch, L length.
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left, bisect_right
 from typing import Literal, Protocol
 
 import numpy as np
@@ -118,11 +119,12 @@ def _two_segment_spans(store: TokenStore, capacity: int, draw: np.random.Generat
             if bounds[index] <= start:
                 index += 1
             end = min(bounds[index] if index < len(bounds) else int(document_end), start + capacity)
-            inner = [bound for bound in bounds if start < bound < end]
+            # Line boundaries inside the row: bounds[low:high].
+            low, high = bisect_right(bounds, start), bisect_left(bounds, end)
             split = end
-            if inner and draw.random() >= 0.1:
-                half = start + draw.integers(1, max(2, target // 2 + 1))
-                split = next((bound for bound in inner if bound >= half), inner[-1])
+            if low < high and draw.random() >= 0.1:
+                half = start + int(draw.integers(1, max(2, target // 2 + 1)))
+                split = bounds[min(bisect_left(bounds, half, low, high), high - 1)]
             spans.append((start, split, end))
             start = end
     return np.array(spans, dtype=np.int64).reshape(-1, 3)

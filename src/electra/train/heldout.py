@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from electra.data.loader import BatchLoader
-from electra.data.packing import make_rows
 from electra.model.pair import Pair
 from electra.objectives.base import Objective
 from electra.train.metrics import Totals
@@ -19,9 +18,7 @@ def heldout_scores(run: Run, pair: Pair, objective: Objective) -> dict[str, floa
     The rows, their masked positions and the uniform numbers behind the samples are the same each time. Every rank runs
     the same batches, so no exchange is needed.
     """
-    assert run.heldout is not None
-    config = run.config
-    rows = make_rows(run.heldout, config.data.length, config.data.layout, config.train.seed)
+    config, rows = run.config, run.heldout_rows
     batch_size = min(config.train.batch_size, len(rows), 64)
     num_batches = min(config.train.eval_batches, len(rows) // batch_size)
     totals = Totals()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from electra.config import PretrainConfig, TrainConfig
 from electra.config_files import load_config, save_config, to_dict
+from electra.data.packing import Rows, make_rows
 from electra.data.shards import TokenStore
 from electra.errors import UserError
 from electra.model.native import has_bfloat16_units
@@ -42,6 +44,12 @@ class Run:
     precision: torch.dtype
     micro_batch_size: int
     """Rows of this rank that go through the networks at once."""
+
+    @functools.cached_property
+    def heldout_rows(self) -> Rows:
+        """The held-out store as rows; made once, for all evaluations of the session."""
+        assert self.heldout is not None
+        return make_rows(self.heldout, self.config.data.length, self.config.data.layout, self.config.train.seed)
 
 
 def open_run(config: PretrainConfig) -> Run:
