@@ -17,6 +17,7 @@ import tyro
 
 from electra.cli.arguments import given, positional
 from electra.cli.checkpoints import Export, Import
+from electra.cli.results import Compare
 from electra.config import PretrainConfig
 from electra.config_files import load_config
 from electra.config_finetune import FinetuneConfig
@@ -367,6 +368,7 @@ COMMANDS: dict[str, tuple[type[Any], str]] = {
     "finetune": (Finetune, "pre-trained model + labelled texts -> classifier"),
     "detect": (Detect, "which words of a text do not belong there?"),
     "evaluate": (Evaluate, "scores without labels: minimal pairs, held-out text"),
+    "compare": (Compare, "results side by side, with spread and significance"),
     "speedrun": (Speedrun, "what half an hour buys on this machine, and is it a record?"),
     "export": (Export, "run -> Hugging Face directories"),
     "import": (Import, "TensorFlow checkpoint of the authors -> Hugging Face directories"),
