@@ -101,7 +101,10 @@ def test_all_tasks_that_are_there(exported, tmp_path, capsys):
         write_official(tmp_path / "glue", TASKS[name])
     (tmp_path / "glue" / "QNLI" / "train.tsv").unlink()
     tuning = TuningConfig(out=tmp_path / "out", num_epochs=1, max_length=32, seeds=2)
-    found = glue_suite(exported / "discriminator", str(tmp_path / "glue"), tuning, quiet=True)
+    found = glue_suite(
+        exported / "discriminator", str(tmp_path / "glue"), tuning, quiet=True, json_file=tmp_path / "all.json"
+    )
+    assert (tmp_path / "all.json").read_text() == (tmp_path / "out" / "glue.json").read_text()
     assert list(found["tasks"]) == ["CoLA", "RTE", "WNLI"]
     assert found["left_out"] == ["SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI"]
     assert json.loads((tmp_path / "out" / "glue.json").read_text()) == found

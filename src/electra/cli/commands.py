@@ -20,7 +20,7 @@ from electra.cli.checkpoints import Export, Import
 from electra.cli.results import Compare
 from electra.config import PretrainConfig
 from electra.config_files import load_config
-from electra.config_finetune import FinetuneConfig
+from electra.config_finetune import FinetuneConfig, TuningConfig
 from electra.errors import UserError
 from electra.presets import PRESETS
 
@@ -293,25 +293,47 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Score a model without labels.
+    """Score a model, without labels or on all tasks of GLUE.
 
     minimal-pairs: the share of sentence pairs (BLiMP's .jsonl, a directory or a .tar of them) of which the
     discriminator finds the right one more natural. pretraining: generator and discriminator of a run on a held-out store.
+    glue: fine-tune on each task that is there.
     """
 
     model: Model
-    suite: Literal["minimal-pairs", "pretraining"]
+    suite: Literal["glue", "minimal-pairs", "pretraining"]
     data: Path
-    """The pairs, or the token store."""
+    """The pairs, the token store, or the folder of GLUE's files (or hf:NAME)."""
     limit: int | None = None
-    """Score only so many pairs of each paradigm."""
+    """Score only so many pairs of each paradigm; glue: train on so many examples of each task."""
+    seed: int = 0
+    device: str = "auto"
+    seeds: int = 1
+    """glue: runs of each task."""
+    num_epochs: float | None = None
+    """glue: passes over the training examples; left out, the paper's."""
+    random_weights: bool = False
+    """glue: start from random weights, to see what pre-training gave."""
+    predict_test: bool = False
+    """glue: write the leaderboard's files, too."""
+    out: Path = Path("glue-results")
+    """glue: directory for the models, glue.json and the table glue.md."""
     json: Path | None = None
     """File for the result, with the command, versions and a hash of the data."""
 
     def run(self) -> None:
+        if self.suite == "glue":
+            return self.finetune_all()
         from electra.evaluate.suites import evaluate
 
         show_scores(evaluate(self.model, self.suite, self.data, limit=self.limit, out=self.json)["scores"])
+
+    def finetune_all(self) -> None:
+        from electra.evaluate.glue_suite import glue_suite
+
+        names = ("out", "seeds", "seed", "num_epochs", "random_weights", "device")
+        tuning = TuningConfig(max_train_examples=self.limit, **{name: getattr(self, name) for name in names})
+        glue_suite(self.model, str(self.data), tuning, predict_test=self.predict_test, json_file=self.json)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

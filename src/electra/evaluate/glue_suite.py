@@ -24,10 +24,11 @@ def glue_suite(
     tuning: TuningConfig,
     *,
     predict_test: bool = False,
+    json_file: Path | None = None,
     quiet: bool = False,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Fine-tune on each task of GLUE whose training and dev files `data` has; returns what OUT/glue.json then holds.
+    """Fine-tune on each task of GLUE whose training and dev files `data` has; returns what OUT/glue.json (and `json_file`) holds.
 
     `data` is as `glue_data` takes it; each task goes to `tuning.out`/NAME. Results that are there already (of the same call) are
     taken, so a suite that was stopped goes on. With `predict_test` the files for the leaderboard are in NAME/submission. Raises
@@ -44,7 +45,8 @@ def glue_suite(
         say("\n".join(describe(results[task.name])))
     left_out = [task.name for task in GLUE if task not in tasks]
     result = {"suite": "glue", "model": str(model), "tasks": results, "left_out": left_out, **provenance()}
-    write_file(tuning.out / "glue.json", json.dumps(result, indent=2))
+    for path in (tuning.out / "glue.json", *([json_file] if json_file is not None else [])):
+        write_file(path, json.dumps(result, indent=2))
     table = compare([tuning.out / "glue.json"])
     write_file(tuning.out / "glue.md", as_markdown(table))
     say(f"\n{as_text(table)}")

@@ -85,13 +85,12 @@ def describe(result: dict[str, Any]) -> list[str]:
     """A result in a few lines: the scores with their spread, what failed, and which hyper-parameters were whose choice."""
     scores = {name: value for name, value in result.items() if isinstance(value, dict) and "median" in value}
     lines = [f"{result['task']}: {result['train_examples']:,} training and {result['dev_examples']:,} dev examples"]
+    if any(found["runs"] > 1 for found in scores.values()):
+        lines.append(f"  {'':<24}{'median':>8}    mean and deviation over seeds")
     for name, found in scores.items():
-        mark = " *" if name == result["main_metric"] and len(scores) > 1 else ""
-        if found["runs"] == 1:
-            lines.append(f"  {name + mark:<24}{found['median']:8.4f}")
-        else:
-            spread = f"mean {found['mean']:.4f} ± {found['standard_deviation']:.4f} over {found['runs']} seeds"
-            lines.append(f"  {name + mark:<24}{found['median']:8.4f}   {spread}")
+        deviation = found["standard_deviation"]
+        spread = f"    {found['mean']:.4f} ± {deviation:.4f} ({found['runs']})" if deviation is not None else ""
+        lines.append(f"  {name.replace('_', ' '):<24}{found['median']:8.4f}{spread}")
     if "majority_share" in result:
         lines.append(f"  {'(always one class)':<24}{result['majority_share']:8.4f}")
     total = len(result["runs"])
