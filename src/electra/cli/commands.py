@@ -22,7 +22,7 @@ from electra.config import PretrainConfig
 from electra.config_files import load_config
 from electra.config_finetune import FinetuneConfig, TuningConfig
 from electra.errors import UserError
-from electra.presets import PRESETS
+from electra.presets import PRESETS, continued
 
 if TYPE_CHECKING:
     PresetName = str
@@ -75,17 +75,6 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
     with Progress(*columns, console=console, disable=not shown, redirect_stdout=False) as progress:
         task = progress.add_task("", total=total)
         yield lambda count: progress.advance(task, count)
-
-
-def show_scores(scores: dict[str, Any]) -> None:
-    """A table of two columns; groups of scores follow the single ones."""
-    for name, value in scores.items():
-        if isinstance(value, dict):
-            print(f"\n{name.replace('_', ' ')}")
-            show_scores({f"  {key}": inner for key, inner in value.items()})
-        else:
-            amount = "undefined" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-            print(f"{name.replace('_', ' '):<60}{amount:>10}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,6 +168,8 @@ class Pretrain:
         if preset is None and file is None and begun is not None and begun.is_file():
             return cls(settings=load_config(PretrainConfig, begun))
         settings = PRESETS[preset or "tiny"]()
+        if given(arguments, "--init-from") is not None:
+            settings = continued(settings)
         if file is not None:
             laid_over = load_config(PretrainConfig, Path(file), without_budget(settings))
             has_budget = any(getattr(laid_over.train, budget) is not None for budget in BUDGETS)
@@ -295,8 +286,8 @@ class Report:
 class Evaluate:
     """Score a model, without labels or on all tasks of GLUE.
 
-    minimal-pairs: the share of sentence pairs (BLiMP's .jsonl, a directory or a .tar of them) of which the
-    discriminator finds the right one more natural. pretraining: generator and discriminator of a run on a held-out store.
+    minimal-pairs: the share of sentence pairs (BLiMP's .jsonl, a directory or a .tar of them) of which the model finds the
+    right one more natural. pretraining: generator and discriminator of a run on a held-out store.
     glue: fine-tune on each task that is there.
     """
 
@@ -306,6 +297,9 @@ class Evaluate:
     """The pairs, the token store, or the folder of GLUE's files (or hf:NAME)."""
     limit: int | None = None
     """Score only so many pairs of each paradigm; glue: train on so many examples of each task."""
+    score: Literal["auto", "discriminator", "pll", "pll-within-word"] = "auto"
+    """Of a sentence: the discriminator's, or a masked LM's pseudo-log-likelihood (of a run, its generator's); auto takes the
+    discriminator where there is one."""
     seed: int = 0
     device: str = "auto"
     seeds: int = 1
@@ -319,14 +313,16 @@ class Evaluate:
     out: Path = Path("glue-results")
     """glue: directory for the models, glue.json and the table glue.md."""
     json: Path | None = None
-    """File for the result, with the command, versions and a hash of the data."""
+    """File for the result, with the command, versions, seed and hashes of data and weights."""
 
     def run(self) -> None:
         if self.suite == "glue":
             return self.finetune_all()
-        from electra.evaluate.suites import evaluate
+        from electra.evaluate.suites import describe, evaluate
 
-        show_scores(evaluate(self.model, self.suite, self.data, limit=self.limit, out=self.json)["scores"])
+        settings = {name: getattr(self, name) for name in ("limit", "score", "seed", "device")}
+        result = evaluate(self.model, self.suite, self.data, out=self.json, **settings)
+        print("\n".join(describe(result["scores"])))
 
     def finetune_all(self) -> None:
         from electra.evaluate.glue_suite import glue_suite

@@ -13,7 +13,8 @@ from electra.data.shards import TokenStore
 from electra.data.tokenizer import load_tokenizer
 from electra.errors import UserError
 from electra.evaluate.heldout import pair_scores
-from electra.evaluate.minimal_pairs import Discriminator, MinimalPair, read_pairs, score_pairs
+from electra.evaluate.minimal_pairs import MinimalPair, read_pairs, score_pairs
+from electra.evaluate.sentence_scores import Discriminator
 from electra.files import write_file
 from electra.model.pair import Pair
 from electra.objectives import make_objective

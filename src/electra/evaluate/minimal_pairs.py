@@ -1,10 +1,9 @@
 """Minimal pairs: does the network find the right sentence of two more natural than the wrong one? No labels are needed.
 
-The discriminator scores a sentence by the sum over its word pieces of log(1 - p_replaced), in one pass. Data is in BLiMP's
-format (Warstadt et al. 2020): one JSON object a line with `sentence_good`, `sentence_bad` and, where they are there, `UID`
-(the paradigm), `linguistics_term` (the phenomenon) and `field` (morphology, syntax, ...).
+Data is in BLiMP's format (Warstadt et al. 2020): one JSON object a line with `sentence_good`, `sentence_bad` and, where they
+are there, `UID` (the paradigm), `linguistics_term` (the phenomenon) and `field` (morphology, syntax, ...).
 
-Another way of scoring is another `Scorer`; reading, comparing and averaging stay as they are. Shapes: B batch, L length.
+How a sentence is scored is the `Scorer`'s business (sentence_scores.py); here is reading, comparing and averaging.
 """
 
 from __future__ import annotations
@@ -15,22 +14,16 @@ import json
 import lzma
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from electra.data.text import read_lines
 from electra.errors import UserError
-from electra.evaluate.batching import TOKENS_AT_ONCE, batches_by_length
-from electra.evaluate.detect import padded
-from electra.model.encoder import Encoder
-from electra.model.heads import ReplacedTokenHead
+from electra.evaluate.sentence_scores import Progress, Scorer, naturalness, silent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,32 +45,13 @@ class PairScores:
     overall: float
     """Mean over paradigms, as BLiMP has it."""
     num_pairs: int
+    num_ties: int
+    """Pairs of equal scores: to the model, the two sentences are the same."""
     paradigms: dict[str, float]
     phenomena: dict[str, float]
     """Mean over the paradigms of each phenomenon ..."""
     fields: dict[str, float]
     """... and of each field that the data names."""
-
-
-class Discriminator(nn.Module):
-    """Encoder and replaced-token head as one network: ids [B, L] and mask -> logits [B, L]. The weights stay shared."""
-
-    def __init__(self, encoder: Encoder, head: ReplacedTokenHead) -> None:
-        super().__init__()
-        self.encoder, self.head = encoder, head
-
-    def forward(self, ids_BL: Tensor, mask_BL: Tensor | None) -> Tensor:
-        return self.head(self.encoder(ids_BL, mask_BL))
-
-
-Progress = Callable[[int], None]
-"""Called with the number of further sentences scored."""
-Scorer = Callable[[Any, Any, Sequence[str], Progress], NDArray[np.float64]]
-"""(network, tokenizer, sentences, progress) -> one number a sentence, the more the more natural."""
-
-
-def silent(count: int) -> None:
-    """The progress that nobody watches."""
 
 
 def read_pairs(path: Path, limit: int | None = None) -> tuple[list[MinimalPair], str]:
@@ -108,18 +82,22 @@ def score_pairs(
     tokenizer: Any,
     pairs: Sequence[MinimalPair],
     *,
-    scorer: Scorer | None = None,
+    scorer: Scorer = naturalness,
     progress: Progress = silent,
 ) -> PairScores:
-    """Accuracy on the pairs of `network`, which is what `scorer` takes: for the default, `naturalness`, a `Discriminator`."""
+    """Accuracy on the pairs of `network`, which is what `scorer` takes: for the default a `Discriminator`, for the other
+    `SCORERS` a `MaskedLM`."""
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    scores = (scorer or naturalness)(network, tokenizer, sentences, progress).reshape(-1, 2)
+    scores = scorer(network, tokenizer, sentences, progress).reshape(-1, 2)
+    if not np.isfinite(scores).all():
+        raise UserError("the model's scores are not numbers: its weights are damaged, or its training diverged")
     won = np.where(scores[:, 0] > scores[:, 1], 1.0, np.where(scores[:, 0] == scores[:, 1], 0.5, 0.0))
     paradigms = _means((pair.paradigm, value) for pair, value in zip(pairs, won.tolist(), strict=True))
     like = {pair.paradigm: pair for pair in pairs}
     return PairScores(
         overall=float(np.mean(list(paradigms.values()))),
         num_pairs=len(pairs),
+        num_ties=int((won == 0.5).sum()),
         paradigms=paradigms,
         phenomena=_means((like[name].phenomenon, value) for name, value in paradigms.items()),
         fields=_means((like[name].field, value) for name, value in paradigms.items() if like[name].field),
@@ -132,42 +110,6 @@ def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     for name, value in values:
         grouped.setdefault(name, []).append(value)
     return {name: float(np.mean(group)) for name, group in sorted(grouped.items())}
-
-
-@torch.inference_mode()
-def naturalness(
-    network: nn.Module, tokenizer: Any, sentences: Sequence[str], progress: Progress = silent
-) -> NDArray[np.float64]:
-    """Sum over each sentence's word pieces of log(1 - p_replaced), [CLS] and [SEP] apart: one pass, on the CPU.
-
-    Sentences of like length go together, a bounded number of tokens at once. `network` gives logits [B, L] of ids and mask, as
-    `Discriminator` does. Raises UserError for a sentence that is longer than its position table.
-    """
-    rows = tokenizer(list(sentences), add_special_tokens=False, return_attention_mask=False)["input_ids"]
-    _check_lengths(network, sentences, rows)
-    was_training = {module: module.training for module in network.modules()}
-    network.eval()
-    scores = np.zeros(len(rows))
-    for batch in batches_by_length(rows, TOKENS_AT_ONCE):
-        ids_BL, mask_BL = padded([rows[index] for index in batch], tokenizer)
-        logits_BL = network(ids_BL, mask_BL).double()
-        lengths_B = torch.tensor([len(rows[index]) for index in batch])
-        columns_L = torch.arange(ids_BL.shape[1])
-        inner_BL = (columns_L >= 1) & (columns_L <= lengths_B[:, None])
-        scores[batch] = (F.logsigmoid(-logits_BL) * inner_BL).sum(dim=1).numpy()
-        progress(len(batch))
-    for module, training in was_training.items():
-        module.training = training
-    return scores
-
-
-def _check_lengths(network: nn.Module, sentences: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
-    if not isinstance(network, Discriminator) or network.encoder.config.blocks != "classic":
-        return
-    longest = max(range(len(rows)), key=lambda index: len(rows[index]))
-    if (needed := len(rows[longest]) + 2) > (most := network.encoder.config.max_length):
-        start = sentences[longest][:40]
-        raise UserError(f"the sentence that starts {start!r} has {needed} tokens, the model takes {most}: leave it out")
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
