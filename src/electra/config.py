@@ -110,10 +110,20 @@ class GeneratorConfig:
     """Hidden size, feed-forward size and number of heads, each times this and rounded."""
     depth: float = 1.0
     """Number of layers, times this and rounded."""
+    hidden_size: int | None = None
+    """This and the next three: a size of its own instead of the fraction, as a pair that was trained elsewhere may have."""
+    num_layers: int | None = None
+    num_heads: int | None = None
+    intermediate_size: int | None = None
+    embedding_size: int | None = None
+    """Only with tying `none`: where embeddings are shared, they are as wide as the discriminator's."""
 
     def __post_init__(self) -> None:
         for name in ("width", "depth"):
             _require(getattr(self, name) > 0.0, f"generator.{name}", getattr(self, name), "it must be above 0")
+        for name in ("hidden_size", "num_layers", "num_heads", "intermediate_size", "embedding_size"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"generator.{name}", value, "it must be at least 1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,20 +140,26 @@ class ModelConfig:
     """Start the token embeddings at random, or from which tokens occur together in the store (counted in seconds)."""
 
     def __post_init__(self) -> None:
-        self.generator_encoder()
+        encoder = self.generator_encoder()
         if self.tying == "all":
             _require(
-                self.generator.width == 1.0 and self.generator.depth == 1.0,
+                encoder == self.discriminator,
                 "model.tying",
                 self.tying,
                 "sharing every weight needs networks of equal size; set generator.width and generator.depth to 1",
             )
+        _require(
+            self.tying == "none" or encoder.embedding_size == self.discriminator.embedding_size,
+            "generator.embedding_size",
+            self.generator.embedding_size,
+            "shared embeddings are as wide as the discriminator's; leave it out, or set model.tying to none",
+        )
 
     def generator_encoder(self) -> EncoderConfig:
         """The generator's own encoder shape, worked out from the fractions."""
         main, fraction = self.discriminator, self.generator
-        heads = max(1, round(main.num_heads * fraction.width))
-        hidden = max(1, round(main.hidden_size * fraction.width))
+        heads = fraction.num_heads or max(1, round(main.num_heads * fraction.width))
+        hidden = fraction.hidden_size or max(1, round(main.hidden_size * fraction.width))
         _require(
             hidden % heads == 0,
             "generator.width",
@@ -154,8 +170,9 @@ class ModelConfig:
             main,
             hidden_size=hidden,
             num_heads=heads,
-            intermediate_size=max(1, round(main.intermediate_size * fraction.width)),
-            num_layers=max(1, round(main.num_layers * fraction.depth)),
+            intermediate_size=fraction.intermediate_size or max(1, round(main.intermediate_size * fraction.width)),
+            num_layers=fraction.num_layers or max(1, round(main.num_layers * fraction.depth)),
+            embedding_size=fraction.embedding_size or main.embedding_size,
             neighbour_heads=min(main.neighbour_heads, heads),
         )
 
@@ -335,6 +352,11 @@ class PretrainConfig:
     """A whole pre-training run. `<run>/config.yaml` holds it resolved; starting from that file repeats the run."""
 
     run_dir: Path = Path("runs/electra")
+    init_from: str | None = None
+    """Go on from this trained model: a run, an export, or a Hugging Face ELECTRA or ModernBERT directory or hub name. The
+    networks' shapes are then its own, whatever `model` says."""
+    init_generator_from: str | None = None
+    """Its generator, where that lies in another directory; left out where there is none, the generator starts anew."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
@@ -342,6 +364,12 @@ class PretrainConfig:
     train: TrainConfig = TrainConfig()
 
     def __post_init__(self) -> None:
+        _require(
+            self.init_generator_from is None or self.init_from is not None,
+            "init_generator_from",
+            self.init_generator_from,
+            "it goes with a discriminator; name that with init_from",
+        )
         encoder = self.model.discriminator
         if encoder.blocks == "classic":
             _require(

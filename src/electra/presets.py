@@ -227,6 +227,29 @@ def tiny() -> PretrainConfig:
     )
 
 
+CONTINUED_SHARE = 0.1  # of the peak rates from scratch
+
+
+def continued(config: PretrainConfig) -> PretrainConfig:
+    """The same settings for going on from trained weights (`init_from`): rates that do not undo them.
+
+    Ours: every peak rate is a tenth of what it was, warmed up again over a twentieth of the budget (the averages of the
+    optimizer are not kept by any published checkpoint), and both networks train from the first step.
+    """
+    optimizer, embedding_rate = config.optimizer, config.optimizer.embedding_learning_rate
+    return dataclasses.replace(
+        config,
+        objective=dataclasses.replace(config.objective, discriminator_start=0.0),
+        optimizer=dataclasses.replace(
+            optimizer,
+            peak_learning_rate=optimizer.peak_learning_rate * CONTINUED_SHARE,
+            embedding_learning_rate=None if embedding_rate is None else embedding_rate * CONTINUED_SHARE,
+            muon_learning_rate=optimizer.muon_learning_rate * CONTINUED_SHARE,
+            warmup_fraction=0.05,
+        ),
+    )
+
+
 PRESETS: dict[str, Callable[[], PretrainConfig]] = {
     "tiny": tiny,
     "small": small,

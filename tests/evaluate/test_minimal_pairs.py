@@ -23,7 +23,7 @@ from electra.evaluate.sentence_scores import Discriminator, naturalness
 from electra.evaluate.suites import evaluate
 from electra.model.pair import Pair
 from electra.presets import small
-from electra.train.export import load_run
+from electra.train.checkpoint import load_run
 from electra.train.loop import pretrain
 
 GOOD, BAD = "the chef cooked the soup .", "the the cooked chef soup ."

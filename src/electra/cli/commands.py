@@ -22,7 +22,7 @@ from electra.config import PretrainConfig
 from electra.config_files import load_config
 from electra.config_finetune import FinetuneConfig, TuningConfig
 from electra.errors import UserError
-from electra.presets import PRESETS
+from electra.presets import PRESETS, continued
 
 if TYPE_CHECKING:
     PresetName = str
@@ -168,6 +168,8 @@ class Pretrain:
         if preset is None and file is None and begun is not None and begun.is_file():
             return cls(settings=load_config(PretrainConfig, begun))
         settings = PRESETS[preset or "tiny"]()
+        if given(arguments, "--init-from") is not None:
+            settings = continued(settings)
         if file is not None:
             laid_over = load_config(PretrainConfig, Path(file), without_budget(settings))
             has_budget = any(getattr(laid_over.train, budget) is not None for budget in BUDGETS)

@@ -18,8 +18,7 @@ from electra.evaluate.sentence_scores import Discriminator
 from electra.files import write_file
 from electra.model.pair import Pair
 from electra.objectives import make_objective
-from electra.train.checkpoint import whole_checkpoints
-from electra.train.export import load_run
+from electra.train.checkpoint import load_run, whole_checkpoints
 
 ROW_LENGTH = 128
 MASKED = ObjectiveConfig(mask_fraction=0.15, mask_share=1.0)

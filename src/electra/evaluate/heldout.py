@@ -27,7 +27,7 @@ from electra.objectives import make_objective
 from electra.objectives.base import Objective
 from electra.objectives.mlm import run_generator
 from electra.objectives.replaced_token import put_samples
-from electra.train.export import load_run
+from electra.train.checkpoint import load_run
 from electra.train.metrics import Totals
 
 _ROWS_AT_ONCE = 64

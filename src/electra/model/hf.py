@@ -27,7 +27,14 @@ from electra.errors import UserError
 from electra.model.encoder import Encoder
 from electra.model.heads import ClassificationHead, GeneratorHead, Pooling, ReplacedTokenHead
 from electra.model.hf_config import from_hf_config, read_hf_config, to_hf_config
-from electra.model.hf_files import TOKENIZER_FILES, check_vocabulary, model_directory, read_tensors, tokenizer_size
+from electra.model.hf_files import (
+    TOKENIZER_FILES,
+    check_vocabulary,
+    model_directory,
+    read_tensors,
+    tokenizer_directory,
+    tokenizer_size,
+)
 from electra.model.hf_names import (
     CLASSIFICATION,
     DECODER,
@@ -63,7 +70,7 @@ class LoadedEncoder:
     @property
     def tokenizer_dir(self) -> Path | None:
         """Where the tokenizer is: the same directory, or None if it has none."""
-        return self.path if any((self.path / name).is_file() for name in ("tokenizer.json", "vocab.txt")) else None
+        return tokenizer_directory(self.path)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

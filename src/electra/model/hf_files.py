@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from electra.errors import UserError
+from electra.model.hub import fetch, is_hub_name
 from electra.vocabulary import read_vocabulary
 
 TOKENIZER_FILES = (
@@ -26,7 +27,10 @@ TOKENIZER_FILES = (
 
 
 def model_directory(path: Path, network: str) -> Path:
-    """The directory that holds config.json: `path` itself, or its `network` folder (a run or an export)."""
+    """The directory that holds config.json: `path` itself, its `network` folder (a run or an export), or what the hub has of
+    that name."""
+    if not path.is_dir() and is_hub_name(path):
+        path = fetch(str(path))
     if not path.is_dir():
         raise UserError(f"{path}: no such directory; give a model in Hugging Face format or a run directory")
     if (path / "config.json").is_file():
@@ -36,6 +40,16 @@ def model_directory(path: Path, network: str) -> Path:
     if (path / "config.yaml").is_file():
         raise UserError(f"{path}: this run has no {network}/ yet; let it finish or use `electra export {path} OUT`")
     raise UserError(f"{path}: holds no config.json; give a model in Hugging Face format or a run directory")
+
+
+def has_network(path: Path, network: str) -> bool:
+    """Whether this is a directory of several networks (a run or an export), `network` being one of them."""
+    return (path / network / "config.json").is_file()
+
+
+def tokenizer_directory(path: Path) -> Path | None:
+    """A model's directory if it has a tokenizer, else None."""
+    return path if any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")) else None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -210,9 +210,9 @@ _LANES = 1 << 14
 @functools.cache
 def _byte_table() -> NDArray[np.uint32]:
     """What a byte does to the remainder (Castagnoli's polynomial, bits reversed)."""
-    table = np.arange(256, dtype=np.uint32)
+    table: NDArray[np.uint32] = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = (table >> 1) ^ np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0))
+        table = (table >> np.uint32(1)) ^ np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0))
     return table
 
 

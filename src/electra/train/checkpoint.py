@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+from electra.config import PretrainConfig
+from electra.config_files import load_config
+from electra.errors import UserError
 from electra.files import sha256, write_directory
 from electra.model.pair import Pair, load_pair_state, pair_state_dict
 from electra.train.metrics import Totals
@@ -84,6 +87,24 @@ def load_newest_checkpoint(
 def newest_checkpoint(run_dir: Path) -> Path | None:
     """The newest whole checkpoint's directory, or None."""
     return next((directory for directory in _by_step(run_dir) if not _fault(directory)), None)
+
+
+def load_run(run_dir: Path, checkpoint: Path | None = None) -> tuple[Pair, PretrainConfig]:
+    """The pair of networks at a run's newest whole checkpoint (or at the one named), and the run's configuration.
+
+    Raises UserError when the directory is no run or has no checkpoint yet.
+    """
+    if not (run_dir / "config.yaml").is_file():
+        raise UserError(f"{run_dir}: not a run directory (it has no config.yaml); name one made by `electra pretrain`")
+    config = load_config(PretrainConfig, run_dir / "config.yaml")
+    checkpoint = checkpoint or newest_checkpoint(run_dir)
+    if checkpoint is None:
+        raise UserError(f"{run_dir}: has no whole checkpoint yet; let `electra pretrain` run until it saves one")
+    from safetensors.torch import load_file
+
+    pair = Pair(config.model)
+    load_pair_state(pair, load_file(checkpoint / "pair.safetensors"))
+    return pair.eval(), config
 
 
 def whole_checkpoints(run_dir: Path) -> list[tuple[Path, TrainState]]:

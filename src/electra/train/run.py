@@ -19,6 +19,7 @@ from electra.model.native import has_bfloat16_units
 from electra.model.pair import Pair
 from electra.train import distributed
 from electra.train.checkpoint import TrainState, newest_checkpoint
+from electra.train.continued import rate_warnings, trained_start
 from electra.train.randomness import INITIALISATION, seed_torch
 from electra.train.start import check_start, start_from_corpus
 
@@ -44,6 +45,8 @@ class Run:
     precision: torch.dtype
     micro_batch_size: int
     """Rows of this rank that go through the networks at once."""
+    notes: list[str]
+    """What is to be said once, before the first step."""
 
     @functools.cached_property
     def heldout_rows(self) -> Rows:
@@ -66,6 +69,7 @@ def open_run(config: PretrainConfig) -> Run:
             f"data.heldout is {config.data.heldout}: another tokenizer made it than {config.data.store}; "
             f"prepare it with --vocab {store.tokenizer_dir}"
         )
+    config, notes = _with_trained_shapes(config, store)
     config = _with_vocabulary(config, store)
     if all(getattr(config.train, f"num_{unit}") is None for unit in ("steps", "tokens", "flops", "minutes")):
         raise UserError(
@@ -86,7 +90,31 @@ def open_run(config: PretrainConfig) -> Run:
     distributed.barrier()
     if config.train.num_threads:
         torch.set_num_threads(config.train.num_threads)
-    return Run(config, store, heldout, device, _precision(config.train, device), _micro_batch_size(config, device))
+    precision, micro_batch_size = _precision(config.train, device), _micro_batch_size(config, device)
+    return Run(config, store, heldout, device, precision, micro_batch_size, notes)
+
+
+def _with_trained_shapes(config: PretrainConfig, store: TokenStore) -> tuple[PretrainConfig, list[str]]:
+    """With `init_from`, the shapes of that model's networks, and what is to be said of it; as it is without.
+
+    A run that has begun has them in its own config.yaml: the model need not be there any more.
+    """
+    if config.init_from is None:
+        return config, []
+    begun = config.run_dir / "config.yaml"
+    if begun.is_file() and newest_checkpoint(config.run_dir) is not None:
+        saved = load_config(PretrainConfig, begun)
+        if (saved.init_from, saved.init_generator_from) == (config.init_from, config.init_generator_from):
+            return dataclasses.replace(config, model=saved.model), []
+    start = trained_start(config, store)
+    config = dataclasses.replace(config, model=start.pair.config)
+    rates = f"peak rate {config.optimizer.peak_learning_rate:g}"
+    if config.optimizer.name == "muon":
+        rates += f", {config.optimizer.muon_learning_rate:g} for matrices (Muon)"
+    notes = [*start.notes, rates, *rate_warnings(config)]
+    if config.data.heldout is None:
+        notes.append("no --data.heldout is given: there will be no scores before and after")
+    return config, notes
 
 
 def _with_vocabulary(config: PretrainConfig, store: TokenStore) -> PretrainConfig:
@@ -190,7 +218,10 @@ def build_pair(run: Run) -> Pair:
 def initial_pair(config: PretrainConfig, store: TokenStore | None) -> Pair:
     """The two networks before the first step; the weights depend on the seed, and on the store where the model asks for it."""
     seed_torch(config.train.seed, INITIALISATION)
-    pair = Pair(config.model)
+    if config.init_from is not None and store is not None:
+        pair = trained_start(config, store).pair
+    else:
+        pair = Pair(config.model)
     if store is not None:
         start_from_corpus(pair, store, config.train.seed)
     return pair

@@ -14,6 +14,7 @@ from electra.model.pair import Pair
 from electra.objectives.base import Objective, StepOutput
 from electra.train import distributed
 from electra.train.checkpoint import TrainState, load_newest_checkpoint, save_checkpoint
+from electra.train.continued import before_and_after
 from electra.train.heldout import heldout_scores
 from electra.train.metrics import MetricsLog, ProgressDisplay, Totals, describe
 from electra.train.optimizer import PairOptimizer
@@ -40,7 +41,7 @@ class Session:
         if loaded:
             self.display.say(f"going on from step {self.state.step:,} of {run.config.run_dir}")
         self.log = (
-            MetricsLog(run.config.run_dir, self.state.step, run.config.train.tensorboard)
+            MetricsLog(run.config.run_dir, self.state.step if loaded else -1, run.config.train.tensorboard)
             if distributed.rank() == 0
             else None
         )
@@ -57,7 +58,11 @@ class Session:
                 self._old_handlers[number] = signal.signal(number, self._ask_to_stop)
             except ValueError:  # not the main thread (a notebook's worker): signals are somebody else's
                 break
+        for note in self.run.notes:
+            self.display.say(note)
         self.display.start()
+        if self.state.step == 0 and self.run.config.init_from is not None and self.run.heldout is not None:
+            self._evaluate()  # what the weights can do before this run changes them
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -101,6 +106,9 @@ class Session:
             self._log(rate, loader)
         if self.run.heldout is not None and (finished or _due(state.step, settings.eval_every)):
             self._evaluate()
+            if finished and self.run.config.init_from is not None and self.log is not None:
+                for line in before_and_after(self.run.config.run_dir):
+                    self.display.say(line)
         if saving:
             self._save()
         if stopping and not finished:
