@@ -116,6 +116,11 @@ def test_all_tasks_that_are_there(exported, tmp_path, capsys):
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| RTE accuracy |"))
     cells = [cell.strip().split(",")[0] for cell in row.split("|")[2:4]]
     assert cells[0] == cells[1]
+    words = ["--num-epochs", "1", "--seeds", "2", "--suite", "glue"]
+    places = [str(exported / "discriminator"), "--data", str(tmp_path / "glue"), "--out", str(tmp_path / "flags")]
+    assert cli.main(["evaluate", *places, *words, "--limit", "8", "--max-length", "32"]) == 0
+    by_flags = json.loads((tmp_path / "flags" / "glue.json").read_text())["tasks"]["RTE"]
+    assert (by_flags["train_examples"], by_flags["accuracy"]["runs"]) == (8, 2)
     again = glue_suite(exported / "discriminator", str(tmp_path / "glue"), tuning, quiet=True)
     assert again["tasks"] == found["tasks"]
     with pytest.raises(UserError, match="has no folder of a GLUE task"):

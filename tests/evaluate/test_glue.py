@@ -6,12 +6,15 @@ import json
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
+from transformers import pipeline
 
 from electra.config_finetune import FinetuneConfig
 from electra.errors import UserError
-from electra.evaluate.finetune import finetune
+from electra.evaluate.finetune import encode, finetune
 from electra.evaluate.glue import find_task, glue_data, tasks_in
+from electra.evaluate.labelled import Example
 from electra.evaluate.tasks import GLUE, TASKS
+from electra.evaluate.training import load_start
 
 # What the official files look like: header (None where there is none), then rows with places for texts and label.
 OFFICIAL = {
@@ -192,7 +195,16 @@ def test_a_task_is_fine_tuned_and_its_test_sets_are_predicted(exported, tmp_path
     assert result["hyper_parameters"]["num_epochs"] == {"value": 1, "from": "given"}
     assert len(result["files"]) == 5
     with (tmp_path / "out" / "predictions-mismatched.csv").open() as file:
-        predicted = [row["predicted"] for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    predicted = [row["predicted"] for row in rows]
+    # transformers says the same of a pair: segments, order of the labels, pooling.
+    classify = pipeline("text-classification", str(tmp_path / "out" / "model"), device=-1, top_k=None)
+    for row in rows[:4]:
+        found = {
+            one["label"]: one["score"] for one in classify([{"text": row["text"], "text_pair": row["text_pair"]}])[0]
+        }
+        expected = {label: float(row[f"probability {label}"]) for label in result["labels"]}
+        assert found == pytest.approx(expected, abs=1e-4)
     # The test files have the texts of the dev files: so they get the same answers.
     for name in ("MNLI-m", "MNLI-mm"):
         lines = (tmp_path / "out" / "submission" / f"{name}.tsv").read_text().splitlines()
@@ -202,6 +214,20 @@ def test_a_task_is_fine_tuned_and_its_test_sets_are_predicted(exported, tmp_path
         ]
     settings = json.loads((tmp_path / "out" / "model" / "config.json").read_text())
     assert settings["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
+
+
+def test_pairs_have_segments_and_what_is_cut_is_counted(exported):
+    start = load_start(exported / "discriminator", FinetuneConfig(task="RTE", data="glue", max_length=12))
+    pairs = [Example("a film", "the story", "0"), Example("the the the the the the the", "a a a a a film", "1")]
+    encoded = encode(pairs, start, 12)
+    assert encoded.num_cut == 1
+    assert [len(ids) for ids in encoded.ids] == [7, 12]
+    if start.loaded.config.blocks == "classic":
+        assert encoded.types[0] == [0, 0, 0, 0, 1, 1, 1]  # [CLS] a film [SEP] the story [SEP]
+        assert sum(encoded.types[1]) == 5  # of a pair the longer text is cut first: 4 + [SEP] are left of the second
+    else:
+        assert encoded.types is None
+    assert encode([Example("a film", None, "0")], start, 12).types is None
 
 
 def test_a_regression_gives_scores_in_the_labels_units(exported, tmp_path):

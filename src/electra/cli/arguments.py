@@ -8,7 +8,8 @@ import io
 import re
 import typing
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
@@ -31,6 +32,8 @@ def positional(name: str, explanation: str) -> Any:
     return tyro.conf.arg(metavar=name, help=explanation)
 
 
+Settings = tyro.conf.arg(name="")  # the fields of a group of settings without a prefix of their own
+Model = Annotated[tyro.conf.Positional[Path], positional("MODEL", "Run directory, or Hugging Face directory.")]
 POSITIONAL = typing.get_args(tyro.conf.Positional[str])[1]  # tyro's marker
 
 

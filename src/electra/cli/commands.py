@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from electra.cli.arguments import given, positional
+from electra.cli.arguments import Model, Settings, given, positional
 from electra.cli.checkpoints import Export, Import
-from electra.cli.results import Compare
+from electra.cli.finetuning import Compare, Finetune
 from electra.config import PretrainConfig
 from electra.config_files import load_config
-from electra.config_finetune import FinetuneConfig, TuningConfig
+from electra.config_finetune import TuningConfig
 from electra.errors import UserError
 from electra.presets import PRESETS, continued
 
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     PresetName = str
 else:
     PresetName = Literal[tuple(PRESETS)]
-Settings = tyro.conf.arg(name="")  # the fields of a group of settings without a prefix of their own
-
-
-Model = Annotated[tyro.conf.Positional[Path], positional("MODEL", "Run directory, or Hugging Face directory.")]
 
 
 def show(value: Any) -> None:
@@ -189,25 +185,6 @@ class Pretrain:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Finetune:
-    """Fine-tune a pre-trained model on a task of GLUE, or on labelled texts of your own: classes, numbers, sets of labels.
-
-    MODEL is a run directory, or a Hugging Face ELECTRA or ModernBERT directory. Give --task NAME with --data DIR, or
-    --task-file FILE.
-    """
-
-    model: Model
-    settings: Annotated[FinetuneConfig, Settings]
-
-    def run(self) -> None:
-        from electra.evaluate.finetune import finetune
-        from electra.evaluate.results import describe
-
-        print("\n".join(describe(finetune(self.model, self.settings))))
-        print(f"model: {self.settings.out / 'model'}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Detect:
     """Say of each token of a text how likely it is that somebody put it in the place of another.
 
@@ -306,6 +283,8 @@ class Evaluate:
     """glue: runs of each task."""
     num_epochs: float | None = None
     """glue: passes over the training examples; left out, the paper's."""
+    max_length: int = 128
+    """glue: word pieces at which texts are cut."""
     random_weights: bool = False
     """glue: start from random weights, to see what pre-training gave."""
     predict_test: bool = False
@@ -327,7 +306,7 @@ class Evaluate:
     def finetune_all(self) -> None:
         from electra.evaluate.glue_suite import glue_suite
 
-        names = ("out", "seeds", "seed", "num_epochs", "random_weights", "device")
+        names = ("out", "seeds", "seed", "num_epochs", "max_length", "random_weights", "device")
         tuning = TuningConfig(max_train_examples=self.limit, **{name: getattr(self, name) for name in names})
         glue_suite(self.model, str(self.data), tuning, predict_test=self.predict_test, json_file=self.json)
 

@@ -145,7 +145,8 @@ def load_start(model: str | Path, config: TuningConfig) -> Start:
         )
     if loaded.config.blocks == "classic" and config.max_length > loaded.config.max_length:
         raise UserError(
-            f"max_length is {config.max_length}: the model's position table ends at {loaded.config.max_length}"
+            f"max_length is {config.max_length}: the model's position table ends at {loaded.config.max_length}; "
+            "set it to that or less"
         )
     return Start(loaded, load_tokenizer(loaded.tokenizer_dir), device)
 
