@@ -1,4 +1,4 @@
-"""Parameters and floating-point operations of both networks: ours, counted exactly, and by the reference's formula.
+"""Parameters and floating-point operations of the networks: ours, counted exactly, and by the reference's formula.
 
 Shapes in names: B batch, L length, D hidden size, E embedding size, F feed-forward size, V vocabulary.
 One multiply and one add are two operations.
@@ -7,19 +7,23 @@ One multiply and one add are two operations.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from electra.config import EncoderConfig, ModelConfig, PretrainConfig
 from electra.errors import UserError
-from electra.model.pair import Pair
+from electra.model.pair import ELECTRA_PARTS, Pair, Parts
 
 PAPER_VOCABULARY = 30_522
 """Word pieces of uncased English BERT, the vocabulary of every model in the paper; counted with where none is set."""
 
 TRAINING_FACTOR = 3
 """A training step costs three forward passes: the backward pass multiplies with the inputs and with the weights."""
+
+RECOMPUTED_FACTOR = 4
+"""And four where the backward pass makes the scores of the vocabulary once more (model/target_losses.py)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,51 +37,83 @@ class NetworkCount:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FlopCount:
-    """Both networks. A shared parameter counts in each network that uses it, and once in `parameters`."""
+    """The networks of an objective. A shared parameter counts in each network that uses it, and once in `parameters`."""
 
     generator: NetworkCount
+    """All zero where there is none."""
     discriminator: NetworkCount
+    """The main network, whatever stands on it."""
     parameters: int
     shared_parameters: int
     training_flops: float
-    """Operations of one training step, both networks, per input token."""
+    """Operations of one step that trains every network, per input token."""
 
     def of(self, network: str) -> NetworkCount:
         """`generator` or `discriminator`."""
         return {"generator": self.generator, "discriminator": self.discriminator}[network]
 
+    def of_step(self, networks: Mapping[str, bool]) -> float:
+        """Operations per input token of a step that runs these networks and trains those that are True."""
+        counts = [(self.of(name), trained) for name, trained in networks.items()]
+        return sum(count.training_flops if trained else count.forward_flops for count, trained in counts)
+
 
 def count(
-    config: ModelConfig, length: int, mask_fraction: float = 0.15, vocab_size: int = PAPER_VOCABULARY
+    config: ModelConfig,
+    length: int,
+    mask_fraction: float = 0.15,
+    vocab_size: int = PAPER_VOCABULARY,
+    parts: Parts = ELECTRA_PARTS,
 ) -> FlopCount:
-    """Count parameters, and the operations of our step on rows of `length` tokens.
+    """Count parameters, and the operations of our step on rows of `length` tokens, for an objective that needs `parts`.
 
     Matrix products only (element-wise work is left out, table look-ups are free), as they are carried out: a local
-    layer multiplies whole rows and masks, so it counts like a global one. The generator's head works on the chosen
-    positions of a full row: `mask_fraction` of `length` - 2, rounded. `vocab_size` is used where none is configured.
+    layer multiplies whole rows and masks, so it counts like a global one. The masked positions are those of a full row:
+    `mask_fraction` of `length` - 2, rounded. Where a network is needed there only, so are the queries, the output projection
+    and the feed-forward layer of its last block, and its head. `vocab_size` is used where none is configured.
     """
     config = _with_vocabulary(config, vocab_size)
     with torch.device("meta"):
-        pair = Pair(config)
-    generator = _network(pair.generator, pair.generator_head)
-    discriminator = _network(pair.discriminator, pair.discriminator_head)
-    total = sum(parameter.numel() for parameter in pair.parameters())
-    scored_share = max(1, round(mask_fraction * (length - 2))) / length
-    main, small = pair.discriminator.config, pair.generator.config
-    generator_flops = encoder_flops(small, length) + scored_share * _generator_head_flops(small)
-    discriminator_flops = encoder_flops(main, length) + 2.0 * main.hidden_size * (main.hidden_size + 1)
+        pair = Pair(config, parts)
+    masked_share = max(1, round(mask_fraction * (length - 2))) / length
+    generator = NetworkCount(parameters=0, forward_flops=0.0, training_flops=0.0)
+    if parts.generator:
+        small = pair.generator.config
+        generator = _network(
+            _parameters(pair.generator, pair.generator_head),
+            encoder_flops(small, length, masked_share) + masked_share * _head_flops(small),
+            masked_share * _scores_flops(small),
+        )
+    main = pair.discriminator.config
+    main_share = masked_share if parts.main_at == "masked" else 1.0
+    body = encoder_flops(main, length, main_share)
+    heads = [
+        module for module in pair.children() if module not in (*pair.encoders, getattr(pair, "generator_head", None))
+    ]
+    if parts.main_head == "replaced-token":
+        scores, body = 0.0, body + main_share * 2.0 * main.hidden_size * (main.hidden_size + 1)
+    else:
+        scores, body = main_share * _scores_flops(main), body + main_share * _head_flops(main)
+    recomputed = parts.main_head == "copy"
+    if recomputed:
+        body += 2.0 * main.hidden_size
+    discriminator = _network(_parameters(pair.discriminator, *heads), body, scores, recomputed)
+    total = _parameters(pair)
     return FlopCount(
-        generator=NetworkCount(
-            parameters=generator, forward_flops=generator_flops, training_flops=TRAINING_FACTOR * generator_flops
-        ),
-        discriminator=NetworkCount(
-            parameters=discriminator,
-            forward_flops=discriminator_flops,
-            training_flops=TRAINING_FACTOR * discriminator_flops,
-        ),
+        generator=generator,
+        discriminator=discriminator,
         parameters=total,
-        shared_parameters=generator + discriminator - total,
-        training_flops=TRAINING_FACTOR * (generator_flops + discriminator_flops),
+        shared_parameters=generator.parameters + discriminator.parameters - total,
+        training_flops=generator.training_flops + discriminator.training_flops,
+    )
+
+
+def _network(parameters: int, body: float, scores: float, recomputed: bool = False) -> NetworkCount:
+    """`body` is a forward pass without the scores of the vocabulary, `scores` those."""
+    return NetworkCount(
+        parameters=parameters,
+        forward_flops=body + scores,
+        training_flops=TRAINING_FACTOR * body + (RECOMPUTED_FACTOR if recomputed else TRAINING_FACTOR) * scores,
     )
 
 
@@ -120,21 +156,29 @@ def summary(config: PretrainConfig, reference: bool = False, vocab_size: int = P
     }
 
 
-def encoder_flops(config: EncoderConfig, length: int) -> float:
-    """Forward operations of one encoder per input token, matrix products only."""
+def encoder_flops(config: EncoderConfig, length: int, last_share: float = 1.0) -> float:
+    """Forward operations of one encoder per input token, matrix products only. `last_share` is the share of the positions at
+    which the last block's output is wanted; its keys and values are needed at all."""
     D, E, F = config.hidden_size, config.embedding_size, config.intermediate_size
     feed_forward = (3 if config.blocks == "modern" else 2) * D * F  # gated: two matrices up and one down
-    block = 4 * D * D + feed_forward + 2 * length * D
-    return 2.0 * (config.num_layers * block + (D * E if E != D else 0))
+    by_query = 2 * D * D + 2 * length * D + feed_forward
+    keys_and_values = 2 * D * D
+    blocks = config.num_layers * (by_query + keys_and_values) - (1.0 - last_share) * by_query
+    return 2.0 * (blocks + (D * E if E != D else 0))
 
 
-def _generator_head_flops(config: EncoderConfig) -> float:
-    """Operations of the vocabulary head for one scored position."""
+def _head_flops(config: EncoderConfig) -> float:
+    """Operations of the vocabulary head for one position, up to the scores ..."""
     D, E = config.hidden_size, config.embedding_size
-    assert config.vocab_size is not None
     if config.blocks == "classic":
-        return 2.0 * (D * E + E * config.vocab_size)
-    return 2.0 * (D * D + (D * E if E != D else 0) + E * config.vocab_size)
+        return 2.0 * D * E
+    return 2.0 * (D * D + (D * E if E != D else 0))
+
+
+def _scores_flops(config: EncoderConfig) -> float:
+    """... and of the scores themselves."""
+    assert config.vocab_size is not None
+    return 2.0 * config.embedding_size * config.vocab_size
 
 
 def _with_vocabulary(config: ModelConfig, vocab_size: int) -> ModelConfig:
@@ -144,7 +188,7 @@ def _with_vocabulary(config: ModelConfig, vocab_size: int) -> ModelConfig:
     )
 
 
-def _network(*modules: torch.nn.Module) -> int:
+def _parameters(*modules: torch.nn.Module) -> int:
     return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 

@@ -1,7 +1,7 @@
 """Weights to and from Hugging Face directories: classic blocks are ELECTRA there, modern ones ModernBERT.
 
     discriminator   ElectraForPreTraining            ModernBertForTokenClassification (one label: replaced)
-    generator       ElectraForMaskedLM               ModernBertForMaskedLM
+    generator, main ElectraForMaskedLM               ModernBertForMaskedLM
     classifier      ElectraForSequenceClassification ModernBertForSequenceClassification
 
 Shapes: V vocabulary, E embedding size, D hidden size. ModernBERT has no narrow token table, so one with a projection is
@@ -84,6 +84,11 @@ def export_discriminator(pair: Pair, out_dir: Path, tokenizer_dir: Path | None =
 def export_generator(pair: Pair, out_dir: Path, tokenizer_dir: Path | None = None) -> None:
     """Write the generator as `ElectraForMaskedLM` or `ModernBertForMaskedLM`."""
     save_generator(pair.generator, pair.generator_head, out_dir, tokenizer_dir)
+
+
+def export_main(pair: Pair, out_dir: Path, tokenizer_dir: Path | None = None) -> None:
+    """Write a main network that predicts tokens as `ElectraForMaskedLM` or `ModernBertForMaskedLM`; a copy head is left out."""
+    save_generator(pair.discriminator, pair.vocabulary_head, out_dir, tokenizer_dir)
 
 
 def save_discriminator(

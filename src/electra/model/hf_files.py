@@ -35,8 +35,9 @@ def model_directory(path: Path, network: str) -> Path:
         raise UserError(f"{path}: no such directory; give a model in Hugging Face format or a run directory")
     if (path / "config.json").is_file():
         return path
-    if (path / network / "config.json").is_file():
-        return path / network
+    for folder in (network, "main"):  # a main network that predicts tokens is what its run has
+        if (path / folder / "config.json").is_file():
+            return path / folder
     if (path / "config.yaml").is_file():
         raise UserError(f"{path}: this run has no {network}/ yet; let it finish or use `electra export {path} OUT`")
     raise UserError(f"{path}: holds no config.json; give a model in Hugging Face format or a run directory")

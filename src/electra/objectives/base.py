@@ -6,13 +6,15 @@ Shapes: B batch, L length, K masked positions of the whole batch.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from electra.config import ObjectiveConfig
 from electra.data.loader import Batch
-from electra.model.pair import Pair
+from electra.model.pair import Pair, Parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +88,21 @@ class Objective(Protocol):
         """Choose the positions and what the generator sees. A pure function of the batch's rows and epochs and the seed."""
         ...
 
-    def networks(self, progress: float) -> tuple[str, ...]:
-        """Which networks a step at this share of the budget runs, for the count of operations."""
+    def networks(self, progress: float) -> Mapping[str, bool]:
+        """Which networks a step at this share of the budget runs, and whether it trains them, for the count of operations."""
         ...
 
     def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
         """Run the networks. Works under `torch.no_grad` too, for held-out scores. `progress` is the share of the budget used."""
         ...
+
+
+class ObjectiveClass(Protocol):
+    """What the registry holds: makes an objective, and knows beforehand what it needs."""
+
+    parts: Parts
+    """The networks and heads that it runs."""
+    unused: tuple[str, ...]
+    """Settings in `ObjectiveConfig` that would change nothing, refused where they are not at their defaults."""
+
+    def __call__(self, config: ObjectiveConfig, corrupt: Callable[[Batch], Corrupted]) -> Objective: ...

@@ -1,4 +1,4 @@
-"""Masked language modelling by the generator, and sampling replacements from it (paper, section 2).
+"""Masked language modelling, by the generator or the main network, and sampling replacements (paper, section 2).
 
 Shapes: B batch, L length, K masked positions, D hidden, V vocabulary.
 """
@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from electra.model.encoder import Encoder
+from electra.model.heads import GeneratorHead
 from electra.model.kernels import vocabulary_loss
 from electra.model.native import fused
 from electra.model.pair import Pair
@@ -20,8 +22,8 @@ _BLOCK = 128  # near the square root of usual vocabularies, where the two levels
 
 
 @dataclasses.dataclass(frozen=True)
-class GeneratorOutput:
-    """What the generator makes of the masked positions."""
+class MaskedPredictions:
+    """What a network with a vocabulary head makes of the masked positions."""
 
     loss: Tensor
     """Scalar to be differentiated: `weight` times the cross-entropy summed over the masked positions."""
@@ -30,30 +32,44 @@ class GeneratorOutput:
     num_correct: Tensor
     """Scalar: positions where the most likely token is the original."""
     samples: Tensor
-    """[K] int64: one token a position, drawn from the generator's distribution. No gradient passes."""
+    """[K] int64: one token a position, drawn from the predicted distribution. No gradient passes."""
+
+    def sums(self, name: str, num_masked: int) -> dict[str, tuple[Tensor, int]]:
+        """Loss and accuracy as the metrics NAME_loss and NAME_accuracy."""
+        return {f"{name}_loss": (self.loss_sum, num_masked), f"{name}_accuracy": (self.num_correct, num_masked)}
 
 
-def run_generator(pair: Pair, corrupted: Corrupted, temperature: float, weight: float) -> GeneratorOutput:
-    """Softmax at the masked positions only; one pass of it serves the loss, its gradient and the sample."""
-    hidden_BKD = pair.generator(
-        corrupted.masked_ids, corrupted.attention_mask, corrupted.token_type_ids, at_BK=corrupted.columns
-    )
+def predict_masked(
+    encoder: Encoder,
+    head: GeneratorHead,
+    input_ids: Tensor,
+    corrupted: Corrupted,
+    weight: float,
+    temperature: float = 1.0,
+) -> MaskedPredictions:
+    """Read `input_ids` [B, L] and predict the original tokens at the masked positions, where alone a softmax is computed: one
+    pass of it serves the loss, its gradient and the sample."""
+    hidden_BKD = encoder(input_ids, corrupted.attention_mask, corrupted.token_type_ids, at_BK=corrupted.columns)
     hidden_KD = hidden_BKD.flatten(0, 1)[corrupted.filled]
-    head = pair.generator_head
     hidden_KE, table_VE = head(hidden_KD), head.decoder_weight
     if temperature == 1.0 and fused(hidden_KE, weights=(table_VE, head.bias)):
         weights_K = torch.full_like(corrupted.uniforms, weight)
         loss, losses_K, samples_K, likeliest_K = vocabulary_loss(
             hidden_KE, table_VE, head.bias, corrupted.labels, corrupted.uniforms, weights_K
         )
-        return GeneratorOutput(loss, losses_K.sum(), (likeliest_K == corrupted.labels).sum(), samples_K)
+        return MaskedPredictions(loss, losses_K.sum(), (likeliest_K == corrupted.labels).sum(), samples_K)
     # The scores follow autocast; softmax, loss and sample are float32, where half precision would lose the tail.
     logits_KV = F.linear(hidden_KE, table_VE, head.bias).float()
     with torch.no_grad():
         samples_K = sample_tokens(logits_KV, corrupted.uniforms, temperature)
         num_correct = (logits_KV.argmax(dim=-1) == corrupted.labels).sum()
     loss_sum = F.cross_entropy(logits_KV, corrupted.labels, reduction="sum")
-    return GeneratorOutput(loss_sum * weight, loss_sum.detach(), num_correct, samples_K)
+    return MaskedPredictions(loss_sum * weight, loss_sum.detach(), num_correct, samples_K)
+
+
+def run_generator(pair: Pair, corrupted: Corrupted, temperature: float, weight: float) -> MaskedPredictions:
+    """The generator's predictions; their samples are the replacements."""
+    return predict_masked(pair.generator, pair.generator_head, corrupted.masked_ids, corrupted, weight, temperature)
 
 
 def sample_tokens(logits_KV: Tensor, uniforms_K: Tensor, temperature: float = 1.0) -> Tensor:

@@ -1,15 +1,17 @@
-"""Replaced-token detection, the ELECTRA objective (paper, section 2).
+"""Replaced-token detection: the ELECTRA objective (paper, section 2), and its ablation ELECTRA 15% (section 3.4).
 
-Input of the main network: the text with the generator's samples at the masked positions. Scored: every real token.
-Loss: the generator's MLM loss + lambda x binary cross-entropy of original (0) against replaced (1); a sample that happens
-to be the original counts as original. The discriminator's loss does not reach the generator, tied weights aside.
+Input of the main network: the text with the generator's samples at the masked positions. Loss: the generator's MLM loss +
+lambda x binary cross-entropy of original (0) against replaced (1); a sample that happens to be the original counts as
+original. The discriminator's loss does not reach the generator, tied weights aside.
 
-Shapes: B batch, L length, K masked positions.
+Shapes: B batch, L length, K masked positions, M most masked positions of a row, N scored positions.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,63 +19,122 @@ from torch import Tensor
 
 from electra.config import ObjectiveConfig
 from electra.data.loader import Batch
-from electra.data.tokenizer import SpecialIds
-from electra.model.pair import Pair
+from electra.model.pair import Pair, Parts
 from electra.objectives.base import Corrupted, Counts, StepOutput
-from electra.objectives.corruption import corrupt
-from electra.objectives.mlm import run_generator
+from electra.objectives.mlm import MaskedPredictions, run_generator
 from electra.objectives.ranking import logit_histogram
 
 
 @dataclasses.dataclass(frozen=True)
 class ReplacedToken:
-    """`electra` in the registry."""
+    """`electra` in the registry: every real token is scored."""
 
     config: ObjectiveConfig
-    _: dataclasses.KW_ONLY
-    vocab_size: int
-    special: SpecialIds
-    seed: int
+    corrupt: Callable[[Batch], Corrupted]
+    parts: ClassVar[Parts] = Parts()
+    unused: ClassVar[tuple[str, ...]] = ()
 
-    def corrupt(self, batch: Batch) -> Corrupted:
-        return corrupt(batch, self.config, vocab_size=self.vocab_size, special=self.special, seed=self.seed)
-
-    def networks(self, progress: float) -> tuple[str, ...]:
-        return ("generator",) if progress < self.config.discriminator_start else ("generator", "discriminator")
+    def networks(self, progress: float) -> Mapping[str, bool]:
+        return joint_networks(self.config, progress)
 
     def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
-        generator_weight = self.config.generator_weight / global_counts.num_masked
-        generator = run_generator(pair, corrupted, self.config.temperature, generator_weight)
-        num_masked, num_scored = corrupted.counts.num_masked, corrupted.counts.num_scored
-        sums = {
-            "generator_loss": (generator.loss_sum, num_masked),
-            "generator_accuracy": (generator.num_correct, num_masked),
-        }
+        generator = generate(self.config, pair, corrupted, global_counts)
         if "discriminator" not in self.networks(progress):
-            return StepOutput(loss=generator.loss, sums=sums, histograms={})
-        replaced_ids, is_replaced = put_samples(corrupted, generator.samples)
+            return generator_only(generator, corrupted)
+        weight = self.config.discriminator_weight / global_counts.num_scored
+        return joint(generator, corrupted, judge_all(pair, corrupted, generator.samples), weight)
 
-        hidden_BLD = pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids)
-        logits_BL = pair.discriminator_head(hidden_BLD).float()
-        bce_BL = F.binary_cross_entropy_with_logits(logits_BL, is_replaced.float(), reduction="none")
-        discriminator_loss_sum = (bce_BL * corrupted.scored).sum()
 
-        discriminator_weight = self.config.discriminator_weight / global_counts.num_scored
-        return StepOutput(
-            loss=generator.loss + discriminator_weight * discriminator_loss_sum,
-            sums=sums
-            | {
-                "discriminator_loss": (discriminator_loss_sum.detach(), num_scored),
-                "replaced_share": (is_replaced.sum(), num_scored),
-            },
-            histograms={
-                "discriminator": logit_histogram(logits_BL.detach(), is_replaced, corrupted.scored),
-            },
-        )
+@dataclasses.dataclass(frozen=True)
+class ReplacedTokenAtMasked:
+    """`electra-15` in the registry: only the masked positions are scored, about 15% of the tokens."""
+
+    config: ObjectiveConfig
+    corrupt: Callable[[Batch], Corrupted]
+    parts: ClassVar[Parts] = Parts(main_at="masked")
+    unused: ClassVar[tuple[str, ...]] = ()
+
+    def networks(self, progress: float) -> Mapping[str, bool]:
+        return joint_networks(self.config, progress)
+
+    def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
+        generator = generate(self.config, pair, corrupted, global_counts)
+        if "discriminator" not in self.networks(progress):
+            return generator_only(generator, corrupted)
+        weight = self.config.discriminator_weight / global_counts.num_masked
+        return joint(generator, corrupted, judge_masked(pair, corrupted, generator.samples), weight)
+
+
+# ---------------------------------------------------------------------------- pieces, also of the other objectives
+
+
+def joint_networks(config: ObjectiveConfig, progress: float) -> Mapping[str, bool]:
+    """The generator alone until `discriminator_start`, then both; whichever runs is trained."""
+    return {"generator": True} | ({} if progress < config.discriminator_start else {"discriminator": True})
+
+
+def generate(config: ObjectiveConfig, pair: Pair, corrupted: Corrupted, global_counts: Counts) -> MaskedPredictions:
+    """The generator's MLM loss, weighted and divided by the step's masked positions, and its samples."""
+    return run_generator(pair, corrupted, config.temperature, config.generator_weight / global_counts.num_masked)
+
+
+def generator_only(generator: MaskedPredictions, corrupted: Corrupted) -> StepOutput:
+    """A step in which the main network does not run."""
+    return StepOutput(loss=generator.loss, sums=generator.sums("generator", corrupted.counts.num_masked), histograms={})
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdicts:
+    """The discriminator's answers where it is scored; all of one shape, [B, L] or [K]."""
+
+    logits: Tensor
+    """float32; above 0 says replaced."""
+    is_replaced: Tensor
+    """bool, the truth."""
+    scored: Tensor
+    """bool"""
+    num_scored: int
+
+    def losses(self) -> Tensor:
+        """Binary cross-entropy at each scored position, 0 elsewhere."""
+        return F.binary_cross_entropy_with_logits(self.logits, self.is_replaced.float(), reduction="none") * self.scored
+
+
+def judge_all(pair: Pair, corrupted: Corrupted, samples_K: Tensor) -> Verdicts:
+    """The discriminator reads the samples and judges every real token."""
+    replaced_ids, is_replaced_BL = put_samples(corrupted, samples_K)
+    hidden_BLD = pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids)
+    logits_BL = pair.discriminator_head(hidden_BLD).float()
+    return Verdicts(logits_BL, is_replaced_BL, corrupted.scored, corrupted.counts.num_scored)
+
+
+def judge_masked(pair: Pair, corrupted: Corrupted, samples_K: Tensor) -> Verdicts:
+    """The discriminator reads the samples and judges those alone."""
+    replaced_ids, _ = put_samples(corrupted, samples_K)
+    hidden_BMD = pair.discriminator(
+        replaced_ids, corrupted.attention_mask, corrupted.token_type_ids, at_BK=corrupted.columns
+    )
+    logits_K = pair.discriminator_head(hidden_BMD.flatten(0, 1)[corrupted.filled]).float()
+    is_replaced_K = samples_K != corrupted.labels
+    return Verdicts(logits_K, is_replaced_K, torch.ones_like(is_replaced_K), corrupted.counts.num_masked)
+
+
+def joint(generator: MaskedPredictions, corrupted: Corrupted, verdicts: Verdicts, weight: float) -> StepOutput:
+    """Both losses and their metrics; `weight` is lambda divided by the step's scored positions."""
+    loss_sum = verdicts.losses().sum()
+    return StepOutput(
+        loss=generator.loss + weight * loss_sum,
+        sums=generator.sums("generator", corrupted.counts.num_masked)
+        | {
+            "discriminator_loss": (loss_sum.detach(), verdicts.num_scored),
+            "replaced_share": (verdicts.is_replaced.sum(), verdicts.num_scored),
+        },
+        histograms={"discriminator": logit_histogram(verdicts.logits.detach(), verdicts.is_replaced, verdicts.scored)},
+    )
 
 
 def put_samples(corrupted: Corrupted, samples_K: Tensor) -> tuple[Tensor, Tensor]:
-    """The discriminator's input [B, L] int64 and its labels [B, L] bool, True where the token now differs from the text."""
+    """The main network's input [B, L] int64 and its labels [B, L] bool, True where the token now differs from the text."""
     replaced_ids = corrupted.input_ids.clone()
     replaced_ids.view(-1)[corrupted.positions] = samples_K
     with torch.no_grad():

@@ -20,6 +20,7 @@ from electra.config_files import load_config
 from electra.errors import UserError
 from electra.files import sha256, write_directory
 from electra.model.pair import Pair, load_pair_state, pair_state_dict
+from electra.objectives import make_pair
 from electra.train.metrics import Totals
 from electra.train.optimizer import PairOptimizer
 
@@ -102,7 +103,7 @@ def load_run(run_dir: Path, checkpoint: Path | None = None) -> tuple[Pair, Pretr
         raise UserError(f"{run_dir}: has no whole checkpoint yet; let `electra pretrain` run until it saves one")
     from safetensors.torch import load_file
 
-    pair = Pair(config.model)
+    pair = make_pair(config.model, config.objective)
     load_pair_state(pair, load_file(checkpoint / "pair.safetensors"))
     return pair.eval(), config
 

@@ -12,7 +12,7 @@ from electra.train.run import Run
 
 
 @torch.no_grad()
-def heldout_scores(run: Run, pair: Pair, objective: Objective) -> dict[str, float]:
+def heldout_scores(run: Run, pair: Pair, objective: Objective, progress: float = 1.0) -> dict[str, float]:
     """Means over up to `train.eval_batches` batches of the held-out store, each row at most once.
 
     The rows, their masked positions and the uniform numbers behind the samples are the same each time. Every rank runs
@@ -28,6 +28,6 @@ def heldout_scores(run: Run, pair: Pair, objective: Objective) -> dict[str, floa
         for _ in range(num_batches):
             corrupted = objective.corrupt(next(loader))
             with torch.autocast(run.device.type, run.precision, enabled=run.precision != torch.float32):
-                totals.add(objective.step(pair, corrupted.to(run.device), corrupted.counts))
+                totals.add(objective.step(pair, corrupted.to(run.device), corrupted.counts, progress))
     pair.train(was_training)
     return totals.means(over_ranks=False)

@@ -50,7 +50,7 @@ def _train(run: Run, quiet: bool) -> None:
     objective = make_objective(config.objective, vocab_size=vocab_size, special=special, seed=seed)
     rows = make_rows(run.store, config.data.length, config.data.layout, seed)
     tokens_per_step = config.train.batch_size * config.data.length
-    cost = flops.count(config.model, config.data.length, config.objective.mask_fraction)
+    cost = flops.count(config.model, config.data.length, config.objective.mask_fraction, parts=pair.parts)
 
     session = Session(run, pair, objective, optimizer, quiet)
     state = session.state
@@ -81,7 +81,7 @@ def _train(run: Run, quiet: bool) -> None:
             state.step += 1
             state.rows = loader.position.rows
             state.tokens += tokens_per_step
-            state.flops += tokens_per_step * sum(cost.of(name).training_flops for name in objective.networks(progress))
+            state.flops += tokens_per_step * cost.of_step(objective.networks(progress))
             session.after_step(outputs, gradient_norm, config.optimizer.peak_learning_rate * factor, loader)
 
 

@@ -17,6 +17,7 @@ from electra.data.shards import TokenStore
 from electra.errors import UserError
 from electra.model.native import has_bfloat16_units
 from electra.model.pair import Pair
+from electra.objectives import check_settings, make_pair
 from electra.train import distributed
 from electra.train.checkpoint import TrainState, newest_checkpoint
 from electra.train.continued import rate_warnings, trained_start
@@ -60,6 +61,7 @@ def open_run(config: PretrainConfig) -> Run:
 
     Raises UserError for a missing or unfit store, a missing budget, or a directory that holds another run.
     """
+    check_settings(config)
     if config.data.store is None:
         raise UserError("data.store is not set: name a token store made by `electra prepare` (--data.store STORE)")
     store = TokenStore.open(config.data.store)
@@ -209,7 +211,7 @@ def build_pair(run: Run) -> Pair:
     resumes = newest_checkpoint(run.config.run_dir) is not None
     pair = initial_pair(run.config, None if resumes else run.store).to(run.device)
     if run.config.train.compile:
-        for encoder in {pair.generator, pair.discriminator}:
+        for encoder in pair.encoders:
             for block in encoder.blocks:
                 block.compile()
     return pair
@@ -221,7 +223,7 @@ def initial_pair(config: PretrainConfig, store: TokenStore | None) -> Pair:
     if config.init_from is not None and store is not None:
         pair = trained_start(config, store).pair
     else:
-        pair = Pair(config.model)
+        pair = make_pair(config.model, config.objective)
     if store is not None:
         start_from_corpus(pair, store, config.train.seed)
     return pair

@@ -147,7 +147,7 @@ class Session:
 
     def _evaluate(self) -> None:
         started = time.perf_counter()
-        scores = heldout_scores(self.run, self.pair, self.objective)
+        scores = heldout_scores(self.run, self.pair, self.objective, self.progress)
         if self.log is not None:
             progress = {"tokens": self.state.tokens, "flops": self.state.flops, "seconds": self.state.seconds}
             self.log.write("heldout", self.state.step, progress | scores)

@@ -40,9 +40,10 @@ def start_from_corpus(pair: Pair, store: TokenStore, seed: int) -> None:
     special = list(dataclasses.asdict(store.special).values())
     tokens = np.asarray(store.tokens[:_MOST_TOKENS]).astype(np.int64)
     if pair.config.unigram_bias:
-        counts = np.bincount(tokens, minlength=len(pair.generator_head.bias)) + 1.0
+        counts = np.bincount(tokens, minlength=pair.config.discriminator.vocab_size or 0) + 1.0
         counts[special] = 1.0
-        pair.generator_head.bias.data.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+        for head in pair.vocabulary_heads:
+            head.bias.data.copy_(torch.from_numpy(np.log(counts / counts.sum())))
     if pair.config.embedding_start == "cooccurrence":
         _embed_by_cooccurrence(pair, tokens, special, seed)
 
@@ -50,7 +51,7 @@ def start_from_corpus(pair: Pair, store: TokenStore, seed: int) -> None:
 def _embed_by_cooccurrence(pair: Pair, tokens: NDArray[np.int64], special: list[int], seed: int) -> None:
     """Vectors whose products follow the tokens' pointwise mutual information, at the scale of the random start."""
     deviation = pair.config.discriminator.initializer_range
-    for embeddings in {id(n.embeddings): n.embeddings for n in (pair.generator, pair.discriminator)}.values():
+    for embeddings in dict.fromkeys(encoder.embeddings for encoder in pair.encoders):
         table = embeddings.tokens.weight
         vocab_size, width = table.shape
         vectors_VE = cooccurrence_vectors(tokens, vocab_size, width, special, seed)
