@@ -142,6 +142,16 @@ def test_labels(tmp_path):
         label_names(numbers, tmp_path / "a.jsonl")
 
 
+def test_a_loss_that_is_no_number_is_a_failed_run(exported, task, tmp_path):
+    with pytest.raises(UserError, match="the run failed: the loss was not a number; lower peak_learning_rate"):
+        finetune(
+            exported / "discriminator",
+            settings(task, tmp_path / "o", peak_learning_rate=1e30, num_epochs=1),
+            quiet=True,
+        )
+    assert not (tmp_path / "o" / "model").exists()
+
+
 def test_a_label_that_training_has_not(exported, task, tmp_path):
     (tmp_path / "dev.csv").write_text("text,label\nfine,pos\nso so,neutral\n")
     with pytest.raises(UserError, match="example 2 has the label 'neutral'"):

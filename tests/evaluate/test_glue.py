@@ -133,8 +133,9 @@ def test_what_is_not_there(tmp_path):
     assert list(tasks_in(str(tmp_path))) == []
     with pytest.raises(UserError, match="no such directory"):
         glue_data(TASKS["rte"], str(tmp_path / "none"))
-    with pytest.raises(UserError, match=r"--task is 'SST2': did you mean 'sst-2'"):
-        find_task("SST2")
+    assert find_task("SST2") is find_task("sst-2") is TASKS["sst-2"]
+    with pytest.raises(UserError, match=r"--task is 'QQQ': did you mean 'qqp'"):
+        find_task("QQQ")
     with pytest.raises(UserError, match="choose one of CoLA, SST-2"):
         find_task("translation")
 

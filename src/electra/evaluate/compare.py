@@ -72,7 +72,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     if len(common) > 1:
         rows[AVERAGE] = [_average([rows[label][index] for label in common]) for index in range(len(columns))]
         missing = sorted(_COUNTED - set(common))
-        of = f"{AVERAGE}: of the medians of {', '.join(label.split()[0] for label in common)}"
+        of = f"{AVERAGE}: of {', '.join(label.split()[0] for label in common)}"
         notes.append(of + (f"; without {', '.join(label.split()[0] for label in missing)}" if missing else ""))
     p_values = {label: [_p_value(cells[0], cell) for cell in cells] for label, cells in rows.items()}
     if any(value is not None for values in p_values.values() for value in values):
@@ -181,8 +181,11 @@ def _apart(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 
 def _average(cells: Sequence[Score | None]) -> Score:
-    medians = [cell.median for cell in cells if cell is not None]
-    return Score((sum(medians) / len(medians),))
+    """Over tasks: of the i-th seed of each where all have as many, so that the average has a spread, too; else of the medians."""
+    there = [cell for cell in cells if cell is not None]
+    if len({len(cell.values) for cell in there}) == 1:
+        return Score(tuple(sum(values) / len(values) for values in zip(*(cell.values for cell in there), strict=True)))
+    return Score((sum(cell.median for cell in there) / len(there),))
 
 
 def _p_value(first: Score | None, other: Score | None) -> float | None:

@@ -39,8 +39,8 @@ _Reader = Callable[[TaskSpec, str, Split, bool], _Table | None]
 
 
 def find_task(name: str) -> TaskSpec:
-    """The task of this name, in whatever case. Raises UserError, with the nearest one."""
-    task = TASKS.get(name.lower())
+    """The task of this name, in whatever case, or of its name on the hub (sst2, stsb). Raises UserError, with the nearest one."""
+    task = TASKS.get(name.lower()) or next((task for task in TASKS.values() if task.hub == name.lower()), None)
     if task is None:
         hint = unknown_setting(name.lower(), list(TASKS)).partition("; ")[2]
         known = f"choose one of {', '.join(task.name for task in TASKS.values())}"

@@ -34,6 +34,8 @@ from electra.train.optimizer import clip_gradients
 from electra.train.randomness import seed_torch
 from electra.train.run import CPU_MICRO_BATCH_TOKENS, choose_device
 
+_CHECKED_EVERY = 100  # steps: a run whose loss is no number ends soon, and an accelerator is hardly ever waited for
+
 
 class Inputs(NamedTuple):
     """What a network reads."""
@@ -116,7 +118,7 @@ class Start(NamedTuple):
     @property
     def has_types(self) -> bool:
         """Does the encoder tell segments apart?"""
-        return self.loaded.config.blocks == "classic"
+        return self.loaded.config.blocks == "classic" and self.loaded.config.type_vocab_size > 1
 
 
 class Outcome(NamedTuple):
@@ -233,7 +235,7 @@ def _train(
     warmup_steps = max(1, round(config.warmup_fraction * total))
     batches = shuffled_batches(np.array([len(ids) for ids in data.ids]), config.batch_size, seed)
     tokens = CPU_MICRO_BATCH_TOKENS if device.type == "cpu" else sys.maxsize
-    losses = []
+    losses: list[Tensor] = []
     for step in range(total):
         factor = min(1.0, (step + 1) / warmup_steps) * (1.0 - step / total)
         for group in optimizer.param_groups:
@@ -249,7 +251,11 @@ def _train(
         clip_gradients(parameters, 1.0)
         optimizer.step()
         advance()
-    return bool(torch.isfinite(torch.stack(losses)).all())
+        if (step + 1) % _CHECKED_EVERY == 0 or step + 1 == total:
+            if not torch.isfinite(torch.stack(losses)).all():
+                return False
+            losses.clear()
+    return True
 
 
 def _optimizer(network: TaskNetwork, config: TuningConfig) -> torch.optim.AdamW:
