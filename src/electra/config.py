@@ -191,10 +191,18 @@ class ObjectiveConfig:
     generator_weight: float = 1.0
     discriminator_weight: float = 50.0
     """Lambda in the paper."""
+    generator: Literal["network", "uniform", "unigram"] = "network"
+    """Where replacements come from: a network, any word piece alike, or word pieces as often as the store has them."""
     temperature: float = 1.0
     """Softmax temperature when replacements are sampled."""
+    disallow_correct: bool = False
+    """Never sample the original token: every masked position is a replaced one."""
     discriminator_start: float = 0.0
     """Share of the budget in which the generator trains alone, at a part of the cost; 0 is joint from the start (paper)."""
+    two_stage_switch: float = 0.5
+    """two-stage: share of the budget after which the main network starts from the generator's weights ..."""
+    two_stage_freeze: bool = True
+    """... and the generator's stay as they are (paper); if not, both train on together."""
 
     def __post_init__(self) -> None:
         _require(
@@ -219,6 +227,8 @@ class ObjectiveConfig:
             "it must be in [0, 1)",
         )
         _require(self.temperature > 0.0, "objective.temperature", self.temperature, "it must be above 0")
+        fix = "it must be above 0 and below 1, inside the run"
+        _require(0.0 < self.two_stage_switch < 1.0, "objective.two_stage_switch", self.two_stage_switch, fix)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,6 +242,9 @@ class OptimizerConfig:
     muon_learning_rate: float = 0.02
     """Peak rate of the matrices that Muon updates (muon only)."""
     muon_momentum: float = 0.95
+    muon_weight_decay: float = 0.5
+    """Decoupled decay of those matrices. It bounds their singular values at about 1 over this: without it they grow with every
+    step, and what the blocks add to the residual stream drowns what the embeddings put there."""
     warmup_steps: int = 10_000
     warmup_fraction: float | None = None
     """Warm-up as a share of the budget, instead of `warmup_steps`; the one to use with a budget in minutes."""
@@ -254,7 +267,7 @@ class OptimizerConfig:
             _require(getattr(self, name) > 0.0, f"optimizer.{name}", getattr(self, name), "it must be above 0")
         for name in ("beta1", "beta2", "muon_momentum"):
             _require(0.0 <= getattr(self, name) < 1.0, f"optimizer.{name}", getattr(self, name), "it must be in [0, 1)")
-        for name in ("warmup_steps", "weight_decay", "clip_norm"):
+        for name in ("warmup_steps", "weight_decay", "muon_weight_decay", "clip_norm"):
             _require(getattr(self, name) >= 0, f"optimizer.{name}", getattr(self, name), "it must not be negative")
         _require(
             self.embedding_learning_rate is None or self.embedding_learning_rate > 0.0,

@@ -85,3 +85,31 @@ def test_orthogonalise_gives_singular_values_near_one(shape):
     u, _, v = torch.linalg.svd(matrices, full_matrices=False)
     cosine = (result * (u @ v)).sum((1, 2)) / (result.norm(dim=(1, 2)) * (u @ v).norm(dim=(1, 2)))
     assert cosine.min() > 0.9
+
+
+class Block(nn.Module):
+    """What Muon looks for: a matrix inside `blocks`."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.blocks = nn.ModuleList([nn.Linear(8, 8, bias=False)])
+        self.bias = nn.Parameter(torch.zeros(1))
+
+
+def test_muon_decays_its_matrices_and_so_bounds_them():
+    """One update is w (1 - rate decay) - rate times the orthogonalised gradient; pushed on and on one way, w ends at 1 / decay."""
+    model = Block()
+    weight = model.inner.blocks[0].weight
+    config = OptimizerConfig(name="muon", muon_learning_rate=0.05, muon_weight_decay=0.5, muon_momentum=0.0)
+    optimizer = PairOptimizer(model, config)
+    gradient = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    direction = orthogonalise(gradient[None])[0]
+    before = weight.detach().clone()
+    weight.grad = gradient.clone()
+    optimizer.step(1.0)
+    torch.testing.assert_close(weight.detach(), before * (1 - 0.05 * 0.5) - 0.05 * direction)
+    for _ in range(600):
+        weight.grad = gradient.clone()
+        optimizer.step(1.0)
+    torch.testing.assert_close(weight.detach(), -direction / 0.5, atol=1e-3, rtol=1e-3)

@@ -139,7 +139,7 @@ class _Muon:
         self.parameters = parameters
         self.parts = [num_parts.get(id(p), 1) for p in parameters]
         self.momentum = config.muon_momentum
-        self.weight_decay = config.weight_decay
+        self.weight_decay = config.muon_weight_decay
         self.momenta = [torch.zeros_like(p) for p in parameters]
         self.by_shape: dict[tuple[int, int], list[int]] = {}
         for index, parameter in enumerate(parameters):
