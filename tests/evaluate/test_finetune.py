@@ -156,6 +156,7 @@ def test_a_label_that_training_has_not(exported, task, tmp_path):
     (tmp_path / "dev.csv").write_text("text,label\nfine,pos\nso so,neutral\n")
     with pytest.raises(UserError, match="example 2 has the label 'neutral'"):
         finetune(exported / "discriminator", settings(task, tmp_path / "o", dev_file=tmp_path / "dev.csv"), quiet=True)
+    assert not (tmp_path / "o").exists()
 
 
 def test_a_run_is_scored_on_held_out_text(run_config, store):

@@ -115,25 +115,24 @@ def finetune(model: str | Path, config: FinetuneConfig, *, quiet: bool = False) 
         data = glue_data(find_task(config.task), config.data, with_test=config.predict_test)
     else:
         data = own_data(config)
+    targets = data.labels.targets(data.train, data.train_name)
+    dev_targets = {name: data.labels.targets(dev, data.dev_names[name]) for name, dev in data.dev.items()}
     start = load_start(model, config)
     call = identity(model, start, config, digests=data.files)
     predictions = {name: f"predictions-{name}.csv" if name else "predictions.csv" for name in data.dev}
     if (done := earlier_result(config.out, call, ours=("model", "submission", *predictions.values()))) is not None:
         return done
     config, used = filled_in(config, start.loaded.config, data.epochs)
-
-    def labelled(examples: Sequence[Example], where: str) -> Labelled:
-        targets = data.labels.targets(examples, where)
-        return Labelled(encode(examples, start, config.max_length), targets)
-
     task = SequenceTask(
         start=start,
         config=config,
         labels=data.labels,
         metrics=data.metrics,
         main=data.main,
-        train=labelled(data.train, data.train_name),
-        dev={name: labelled(dev, data.dev_names[name]) for name, dev in data.dev.items()},
+        train=Labelled(encode(data.train, start, config.max_length), targets),
+        dev={
+            name: Labelled(encode(dev, start, config.max_length), dev_targets[name]) for name, dev in data.dev.items()
+        },
     )
     outcome = train_seeds(task, task.train.texts, start, config, quiet=quiet)
     result: dict[str, Any] = {
