@@ -317,3 +317,41 @@ def test_a_pair_whose_generator_has_sizes_of_its_own():
         ModelConfig(discriminator=encoder, generator=own)
     with pytest.raises(UserError, match="needs networks of equal size"):
         ModelConfig(discriminator=encoder, generator=GeneratorConfig(width=1.0, num_layers=1), tying="all")
+
+
+# ------------------------------------------------------------------------------------------------- objectives of other parts
+
+
+def with_objective(config, name, **changes):
+    return dataclasses.replace(config, objective=dataclasses.replace(config.objective, name=name), **changes)
+
+
+def test_bert_goes_on_from_a_masked_language_model_and_from_nothing_else(released, opened, run_config):
+    start = trained_start(with_objective(run_config, "bert", init_from=str(released / "g")), opened)
+    start.pair.eval()
+    with torch.no_grad():
+        found = start.pair.vocabulary_head.logits(start.pair.discriminator(IDS))
+        theirs = ElectraForMaskedLM.from_pretrained(released / "g").eval()(IDS).logits
+    torch.testing.assert_close(found, theirs, atol=1e-5, rtol=1e-4)
+    assert "generator" not in "".join(start.notes)
+    with pytest.raises(UserError, match="is a ElectraForPreTraining, and the main network of bert predicts tokens"):
+        trained_start(with_objective(run_config, "bert", init_from=str(released / "d")), opened)
+    both = {"init_from": str(released / "g"), "init_generator_from": str(released / "g")}
+    with pytest.raises(UserError, match="the objective bert has no generator"):
+        trained_start(with_objective(run_config, "bert", **both), opened)
+
+
+def test_from_one_objective_to_another(run_config, opened, tmp_path):
+    """bert -> electra starts the discriminator's head and the generator anew and says so; electra -> bert is refused."""
+    brief = dataclasses.replace(run_config.train, num_steps=1)
+    bert = pretrain(with_objective(run_config, "bert", train=brief, run_dir=tmp_path / "bert"), quiet=True)
+    start = trained_start(dataclasses.replace(run_config, init_from=str(bert)), opened)
+    assert any("of the objective bert: the replaced-token head starts anew" in note for note in start.notes)
+    assert any("has no generator: it starts anew" in note for note in start.notes)
+    trained = load_run(bert)[0].eval()
+    start.pair.eval()
+    with torch.no_grad():
+        assert torch.equal(start.pair.discriminator(IDS), trained.discriminator(IDS))
+    electra_run = pretrain(dataclasses.replace(run_config, train=brief, run_dir=tmp_path / "electra"), quiet=True)
+    with pytest.raises(UserError, match="is a run of electra, and the main network of bert predicts tokens"):
+        trained_start(with_objective(run_config, "bert", init_from=str(electra_run)), opened)

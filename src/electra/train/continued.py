@@ -20,7 +20,8 @@ from electra.model.heads import GeneratorHead, ReplacedTokenHead
 from electra.model.hf import load_discriminator, load_encoder, load_generator
 from electra.model.hf_files import has_network, model_directory, tokenizer_directory
 from electra.model.hf_names import NETWORK_OF
-from electra.model.pair import Pair
+from electra.model.pair import Pair, Parts
+from electra.objectives import make_pair, parts_of
 from electra.presets import CONTINUED_SHARE, PRESETS
 from electra.train.checkpoint import load_run, newest_checkpoint
 from electra.train.metrics import describe, read_metrics
@@ -56,8 +57,9 @@ def trained_start(config: PretrainConfig, store: TokenStore) -> TrainedStart:
     main, small = _read(config, notes)
     _move_to_store(main, small, store, notes)
     model = _model_config(config, main, small)
-    pair = Pair(model)
-    kept = [(pair.discriminator, main.encoder), (pair.discriminator_head, main.head)]
+    pair = make_pair(model, config.objective)
+    main_head = pair.discriminator_head if pair.parts.main_head == "replaced-token" else pair.vocabulary_head
+    kept: list[tuple[nn.Module, nn.Module | None]] = [(pair.discriminator, main.encoder), (main_head, main.head)]
     if small is not None:
         kept += [(pair.generator, small.encoder), (pair.generator_head, small.head)]
     for module, source in kept:
@@ -65,10 +67,12 @@ def trained_start(config: PretrainConfig, store: TokenStore) -> TrainedStart:
             module.load_state_dict(source.state_dict())
     shared = {"none": "nothing", "embeddings": "the embeddings", "all": "every weight"}[model.tying]
     encoder, generator = model.discriminator, model.generator_encoder()
-    notes.append(
-        f"going on from {config.init_from}: {encoder.num_layers} {encoder.blocks} layers of {encoder.hidden_size}; generator "
-        f"{generator.num_layers} of {generator.hidden_size}; they share {shared}"
-    )
+    note = f"going on from {config.init_from}: {encoder.num_layers} {encoder.blocks} layers of {encoder.hidden_size}"
+    if pair.parts.generator:
+        note += f"; generator {generator.num_layers} of {generator.hidden_size}; they share {shared}"
+    notes.append(note)
+    if pair.parts.main_head == "copy":
+        notes.append("no model has a copy head: it starts anew")
     return TrainedStart(pair, notes)
 
 
@@ -77,13 +81,69 @@ def trained_start(config: PretrainConfig, store: TokenStore) -> TrainedStart:
 
 def _read(config: PretrainConfig, notes: list[str]) -> tuple[_Network, _Network | None]:
     source, generator_source = str(config.init_from), config.init_generator_from
-    if generator_source is None and (Path(source) / "config.yaml").is_file() and newest_checkpoint(Path(source)):
-        pair, _ = load_run(Path(source))  # exact: an export writes a narrow table of modern blocks as a wide one
-        tokenizer_dir = Path(source) / "tokenizer"
-        return (
-            _Network(pair.discriminator, pair.discriminator_head, tokenizer_dir),
-            _Network(pair.generator, pair.generator_head, tokenizer_dir),
+    parts = parts_of(config.objective)
+    if generator_source is not None and not parts.generator:
+        raise UserError(
+            f"init_generator_from is {generator_source}: the objective {config.objective.name} has no generator; leave it out"
         )
+    if generator_source is None and (Path(source) / "config.yaml").is_file() and newest_checkpoint(Path(source)):
+        return _read_run(config, Path(source), parts, notes)
+    if parts.main_head != "replaced-token":
+        main = _read_vocabulary_network(config, source)
+    else:
+        main = _read_discriminator(source, notes)
+    if not parts.generator:
+        return main, None
+    if generator_source is None and has_network(Path(source), "generator"):
+        generator_source = source
+    if generator_source is None:
+        hint = f" (for this one, {source.replace('discriminator', 'generator')})" if "discriminator" in source else ""
+        notes.append(
+            f"no generator is named: it starts anew, in the preset's proportions; --init-generator-from names one{hint}"
+        )
+        return main, None
+    its_tokenizer = tokenizer_directory(model_directory(Path(generator_source), "generator"))
+    return main, _Network(*load_generator(generator_source), its_tokenizer or main.tokenizer_dir)
+
+
+def _read_run(config: PretrainConfig, run: Path, parts: Parts, notes: list[str]) -> tuple[_Network, _Network | None]:
+    """Both networks of a run, exactly: an export writes a narrow table of modern blocks as a wide one."""
+    pair, saved = load_run(run)
+    head: nn.Module | None
+    if parts.main_head == "replaced-token":
+        head = pair.discriminator_head if pair.parts.main_head == "replaced-token" else None
+        if head is None:
+            notes.append(f"{run} is of the objective {saved.objective.name}: the replaced-token head starts anew")
+    elif pair.parts.main_head == "replaced-token":
+        raise _wants_tokens(config, f"is a run of {saved.objective.name}")
+    else:
+        head = pair.vocabulary_head
+    main = _Network(pair.discriminator, head, run / "tokenizer")
+    if not parts.generator:
+        return main, None
+    if not pair.parts.generator:
+        notes.append(f"{run} has no generator: it starts anew, in the preset's proportions")
+        return main, None
+    return main, _Network(pair.generator, pair.generator_head, run / "tokenizer")
+
+
+def _wants_tokens(config: PretrainConfig, found: str) -> UserError:
+    return UserError(
+        f"{config.init_from}: {found}, and the main network of {config.objective.name} predicts tokens; name a masked "
+        "language model (ForMaskedLM) or a generator's own directory"
+    )
+
+
+def _read_vocabulary_network(config: PretrainConfig, source: str) -> _Network:
+    if has_network(Path(source), "discriminator"):
+        raise _wants_tokens(config, "holds a discriminator")
+    directory = model_directory(Path(source), "main")
+    if not (loaded := load_encoder(directory)).architecture.endswith("ForMaskedLM"):
+        raise _wants_tokens(config, f"is a {loaded.architecture}")
+    return _Network(*load_generator(directory), loaded.tokenizer_dir)
+
+
+def _read_discriminator(source: str, notes: list[str]) -> _Network:
     loaded = load_encoder(source)
     kind = loaded.architecture.partition("For")[2]
     if kind == "MaskedLM" and loaded.config.blocks == "classic":
@@ -96,17 +156,7 @@ def _read(config: PretrainConfig, notes: list[str]) -> tuple[_Network, _Network 
         _, head = load_discriminator(source)
     else:
         notes.append(f"{source} is a {loaded.architecture}, without a replaced-token head: that head starts anew")
-    main = _Network(loaded.encoder, head, loaded.tokenizer_dir)
-    if generator_source is None and has_network(Path(source), "generator"):
-        generator_source = source
-    if generator_source is None:
-        hint = f" (for this one, {source.replace('discriminator', 'generator')})" if "discriminator" in source else ""
-        notes.append(
-            f"no generator is named: it starts anew, in the preset's proportions; --init-generator-from names one{hint}"
-        )
-        return main, None
-    its_tokenizer = tokenizer_directory(model_directory(Path(generator_source), "generator"))
-    return main, _Network(*load_generator(generator_source), its_tokenizer or main.tokenizer_dir)
+    return _Network(loaded.encoder, head, loaded.tokenizer_dir)
 
 
 def _model_config(config: PretrainConfig, main: _Network, small: _Network | None) -> ModelConfig:
