@@ -12,12 +12,13 @@ from pathlib import Path
 from electra.errors import UserError
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write a file that is whole or not there, making its directory. Raises UserError, naming it, when that fails."""
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file that is whole or not there, making its directory; text as UTF-8. Raises UserError, naming it, when that
+    fails."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         partial.replace(path)
     except OSError as error:
         raise UserError(

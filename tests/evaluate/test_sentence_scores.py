@@ -134,13 +134,13 @@ def test_the_score_goes_by_the_model_and_can_be_named(exported, tmp_path, capsys
 
 
 def test_a_main_network_with_a_vocabulary_head_is_scored_as_a_masked_lm(exported, tmp_path):
-    """A run of a masked-LM objective has one in discriminator/."""
-    shutil.copytree(exported / "generator", tmp_path / "run" / "discriminator")
+    """A run of a masked-LM objective has one in main/."""
+    shutil.copytree(exported / "generator", tmp_path / "run" / "main")
     data = pairs_file(tmp_path)
     result = evaluate(tmp_path / "run", "minimal-pairs", data, quiet=True)
     assert result["scores"]["score"] == "pll"
     [weights] = result["model_sha256"]
-    assert weights == str(tmp_path / "run" / "discriminator" / "model.safetensors")
+    assert weights == str(tmp_path / "run" / "main" / "model.safetensors")
     assert result["scores"] == evaluate(exported / "generator", "minimal-pairs", data, quiet=True)["scores"]
 
 

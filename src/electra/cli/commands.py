@@ -17,10 +17,10 @@ import tyro
 
 from electra.cli.arguments import Model, Settings, given, positional
 from electra.cli.checkpoints import Export, Import
+from electra.cli.evaluation import Evaluate
 from electra.cli.finetuning import Compare, Finetune
 from electra.config import PretrainConfig
 from electra.config_files import load_config
-from electra.config_finetune import TuningConfig
 from electra.errors import UserError
 from electra.presets import PRESETS, continued
 
@@ -257,58 +257,6 @@ class Report:
         from electra.studies.report import write_report
 
         print(write_report(self.run_dir))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluate:
-    """Score a model, without labels or on all tasks of GLUE.
-
-    minimal-pairs: the share of sentence pairs (BLiMP's .jsonl, a directory or a .tar of them) of which the model finds the
-    right one more natural. pretraining: generator and discriminator of a run on a held-out store.
-    glue: fine-tune on each task that is there.
-    """
-
-    model: Model
-    suite: Literal["glue", "minimal-pairs", "pretraining"]
-    data: Path
-    """The pairs, the token store, or the folder of GLUE's files (or hf:NAME)."""
-    limit: int | None = None
-    """Score only so many pairs of each paradigm; glue: train on so many examples of each task."""
-    score: Literal["auto", "discriminator", "pll", "pll-within-word"] = "auto"
-    """Of a sentence: the discriminator's, or a masked LM's pseudo-log-likelihood (of a run, its generator's); auto takes the
-    discriminator where there is one."""
-    seed: int = 0
-    device: str = "auto"
-    seeds: int = 1
-    """glue: runs of each task."""
-    num_epochs: float | None = None
-    """glue: passes over the training examples; left out, the paper's."""
-    max_length: int = 128
-    """glue: word pieces at which texts are cut."""
-    random_weights: bool = False
-    """glue: start from random weights, to see what pre-training gave."""
-    predict_test: bool = False
-    """glue: write the leaderboard's files, too."""
-    out: Path = Path("glue-results")
-    """glue: directory for the models, glue.json and the table glue.md."""
-    json: Path | None = None
-    """File for the result, with the command, versions, seed and hashes of data and weights."""
-
-    def run(self) -> None:
-        if self.suite == "glue":
-            return self.finetune_all()
-        from electra.evaluate.suites import describe, evaluate
-
-        settings = {name: getattr(self, name) for name in ("limit", "score", "seed", "device")}
-        result = evaluate(self.model, self.suite, self.data, out=self.json, **settings)
-        print("\n".join(describe(result["scores"])))
-
-    def finetune_all(self) -> None:
-        from electra.evaluate.glue_suite import glue_suite
-
-        names = ("out", "seeds", "seed", "num_epochs", "max_length", "random_weights", "device")
-        tuning = TuningConfig(max_train_examples=self.limit, **{name: getattr(self, name) for name in names})
-        glue_suite(self.model, str(self.data), tuning, predict_test=self.predict_test, json_file=self.json)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

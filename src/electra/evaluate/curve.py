@@ -12,9 +12,9 @@ from electra.config import DataConfig, ObjectiveConfig, PretrainConfig
 from electra.data.shards import TokenStore
 from electra.data.tokenizer import load_tokenizer
 from electra.errors import UserError
-from electra.evaluate.heldout import pair_scores
+from electra.evaluate.heldout import has_discriminator, pair_scores
 from electra.evaluate.minimal_pairs import MinimalPair, read_pairs, score_pairs
-from electra.evaluate.sentence_scores import Discriminator
+from electra.evaluate.sentence_scores import Discriminator, MaskedLM, Scorer, naturalness, pseudo_log_likelihood
 from electra.files import write_file
 from electra.model.pair import Pair
 from electra.objectives import make_objective
@@ -24,6 +24,9 @@ ROW_LENGTH = 128
 MASKED = ObjectiveConfig(mask_fraction=0.15, mask_share=1.0)
 """What every run is measured with, whatever it was trained with: fewer masks or longer rows would make the task easier, and a
 run that changes them could not be compared."""
+_MEASURE = (
+    "2"  # raised when a score comes to mean something else, so that no curve mixes the two; 2: rows of whole words
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,15 +67,23 @@ class Ruler:
             data=DataConfig(store=config.data.store, length=length),
             train=dataclasses.replace(config.train, seed=0),
         )
+        # Every discriminator is measured as ELECTRA's; a main network that predicts tokens, by its own objective.
+        masked = MASKED if has_discriminator(pair) else dataclasses.replace(MASKED, name=config.objective.name)
         objective = make_objective(
-            MASKED, vocab_size=self.heldout.vocab_size, special=self.heldout.special, seed=config.train.seed
+            masked, vocab_size=self.heldout.vocab_size, special=self.heldout.special, seed=config.train.seed
         )
         scores: dict[str, Any] = pair_scores(pair, config, self.heldout, objective)
         if self.pairs:
-            network = Discriminator(pair.discriminator, pair.discriminator_head)
-            scored = score_pairs(network, load_tokenizer(self.heldout.tokenizer_dir), self.pairs)
+            network, scorer = _sentence_scorer(pair)
+            scored = score_pairs(network, load_tokenizer(self.heldout.tokenizer_dir), self.pairs, scorer=scorer)
             scores |= {"minimal_pairs": scored.overall, "phenomena": scored.phenomena}
         return scores
+
+
+def _sentence_scorer(pair: Pair) -> tuple[Discriminator | MaskedLM, Scorer]:
+    if has_discriminator(pair):
+        return Discriminator(pair.discriminator, pair.discriminator_head), naturalness
+    return MaskedLM(pair.discriminator, pair.vocabulary_head), pseudo_log_likelihood
 
 
 def curve(run_dir: Path, ruler: Ruler, *, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
@@ -80,9 +91,9 @@ def curve(run_dir: Path, ruler: Ruler, *, say: Callable[[str], None] = lambda li
 
     Points that were made before are taken from `<run>/curve.json`, whether or not their checkpoints are still there.
     """
-    path = run_dir / "curve.json"
+    path, of = run_dir / "curve.json", {**ruler.identity, "measure": _MEASURE}
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    known = {point["step"]: point for point in earlier["points"]} if earlier.get("of") == ruler.identity else {}
+    known = {point["step"]: point for point in earlier["points"]} if earlier.get("of") == of else {}
     for checkpoint, state in whole_checkpoints(run_dir):
         if state.step not in known:
             pair, config = load_run(run_dir, checkpoint)
@@ -90,18 +101,20 @@ def curve(run_dir: Path, ruler: Ruler, *, say: Callable[[str], None] = lambda li
             known[state.step] = point | ruler.measure(pair, config)
             say(describe(known[state.step]))
     points = [known[step] for step in sorted(known)]
-    write_file(path, json.dumps({"of": ruler.identity, "points": points}, indent=1))
+    write_file(path, json.dumps({"of": of, "points": points}, indent=1))
     return points
 
 
 def describe(point: dict[str, Any]) -> str:
     """One point in a line."""
-    parts = [f"{point['minutes']:.1f} min: generator loss {point['generator_loss']:.3f}"]
+    parts = []
     for name, label in (
+        ("generator_loss", "generator loss"),
+        ("mlm_loss", "MLM loss"),
         ("discriminator_auc", "discriminator AUC"),
         ("swapped_word_auc", "swapped word AUC"),
         ("minimal_pairs", "minimal pairs"),
     ):
         if point.get(name) is not None:
             parts.append(f"{label} {point[name]:.3f}")
-    return ", ".join(parts)
+    return f"{point['minutes']:.1f} min: {', '.join(parts)}"

@@ -5,15 +5,14 @@ Shapes: B batch, L length.
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from electra.config import PretrainConfig
 from electra.data.loader import BatchLoader
@@ -21,12 +20,12 @@ from electra.data.packing import make_rows
 from electra.data.shards import TokenStore
 from electra.data.tokenizer import load_tokenizer, tokenizer_hash
 from electra.errors import UserError
-from electra.evaluate.detect import replaced_probabilities
+from electra.evaluate.swapped_words import swapped_words
 from electra.model.pair import Pair
 from electra.objectives import make_objective
-from electra.objectives.base import Objective
+from electra.objectives.base import Corrupted, Objective
 from electra.objectives.mlm import run_generator
-from electra.objectives.replaced_token import put_samples
+from electra.objectives.replaced_token import judge_all, judge_masked, put_samples
 from electra.train.checkpoint import load_run
 from electra.train.metrics import Totals
 
@@ -37,7 +36,7 @@ def heldout_scores(
     run_dir: Path, store_path: Path, *, checkpoint: Path | None = None, max_rows: int = 4_000, seed: int = 0
 ) -> dict[str, float | None]:
     """Scores of a run, at its newest checkpoint or the one named, on a held-out store of the same tokenizer."""
-    pair, config, store, objective = _open(run_dir, store_path, checkpoint)
+    pair, config, store, objective = open_run(run_dir, store_path, checkpoint)
     return pair_scores(pair, config, store, objective, max_rows=max_rows, seed=seed)
 
 
@@ -48,79 +47,53 @@ def pair_scores(
 
     `generator_loss`, `generator_accuracy`, `discriminator_loss`, `discriminator_auc`, `_precision`, `_recall` at the
     generator's own replacements; `most_frequent_share`, the accuracy of always guessing the commonest token; and the keys
-    of `swapped_words`. None where a score is not defined (the precision of a discriminator that calls nothing replaced).
+    of `swapped_words`. None where a score is not defined (the precision of a discriminator that calls nothing replaced). Of
+    objectives without a discriminator: their own losses and accuracies.
     """
-    rows = make_rows(store, config.data.length, config.data.layout, config.train.seed)
     totals = Totals()
-    with BatchLoader(rows, batch_size=min(_ROWS_AT_ONCE, len(rows)), seed=seed) as loader, torch.inference_mode():
-        for _ in range(max(1, min(max_rows, len(rows)) // _ROWS_AT_ONCE)):
-            corrupted = objective.corrupt(next(loader))
+    with torch.inference_mode():
+        for corrupted in _corrupted(config, store, objective, max_rows, seed):
             totals.add(objective.step(pair, corrupted, corrupted.counts))
     scores = totals.means(over_ranks=False)
     counts = np.bincount(store.tokens, minlength=store.vocab_size)
     counts[[store.special.cls, store.special.sep, store.special.pad, store.special.mask]] = 0
     scores["most_frequent_share"] = float(counts.max() / counts.sum())
     reference = TokenStore.open(config.data.store) if config.data.store is not None else store
-    scores |= swapped_words(pair, store, reference, seed=seed)
+    if has_discriminator(pair):
+        scores |= swapped_words(pair, store, reference, seed=seed)
     return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
-def swapped_words(
-    pair: Pair, store: TokenStore, reference: TokenStore, *, length: int = 48, num_rows: int = 1_000, seed: int = 0
-) -> dict[str, float]:
-    """Can the discriminator find one word that was swapped for another of like frequency?
+def has_discriminator(pair: Pair) -> bool:
+    """Whether the main network tells replaced tokens from original ones."""
+    return pair.parts.main_head == "replaced-token"
 
-    Rows of `length` held-out word pieces; in each, one whole word becomes another whose count in the reference store lies
-    in the same power of two. A word is as suspect as its most suspect piece. `swapped_word_auc` ranks all swapped words
-    against all others; `swapped_word_found` is the share of rows in which the swapped word is the most suspect one, and
-    `swapped_word_chance` what guessing would give.
-    """
-    tokenizer = load_tokenizer(store.tokenizer_dir)
-    continues = np.array([piece.startswith("##") for piece in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))])
-    is_word = np.array([_is_word(piece) for piece in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))])
-    bins = _frequency_bins(np.asarray(reference.tokens[:5_000_000]), continues, is_word)
-    draw = np.random.Generator(np.random.Philox(seed))
-    rows: list[NDArray[np.int64]] = []
-    swapped: list[int] = []
-    for start in draw.permutation(max(1, len(store.tokens) // length - 1))[: 4 * num_rows] * length:
-        ids = np.asarray(store.tokens[start : start + length]).astype(np.int64)
-        ids = ids[ids != store.special.sep]
-        words = [word for word in _words(ids, continues) if is_word[ids[word.start]]]
-        candidates = [word for word in words if len(bins.of(tuple(ids[word].tolist()))) > 1]
-        if len(words) < 5 or not candidates:
-            continue
-        chosen = candidates[draw.integers(len(candidates))]
-        original = tuple(ids[chosen].tolist())
-        others = [word for word in bins.of(original) if word != original]
-        replacement = others[draw.integers(len(others))]
-        ids = np.concatenate([ids[: chosen.start], replacement, ids[chosen.stop :]])
-        rows.append(ids)
-        swapped.append(chosen.start)
-        if len(rows) == num_rows:
-            break
-    if not rows:
-        raise UserError(f"{store.path}: too little text to swap words in")
-    scores, labels, found, chance = [], [], 0, 0.0
-    pair.eval()
-    for at in range(0, len(rows), _ROWS_AT_ONCE):
-        part = rows[at : at + _ROWS_AT_ONCE]
-        judged = replaced_probabilities(
-            pair.discriminator, pair.discriminator_head, tokenizer, [row.tolist() for row in part]
-        )
-        for ids, probability, first in zip(part, judged, swapped[at : at + _ROWS_AT_ONCE], strict=True):
-            words = [word for word in _words(ids, continues) if is_word[ids[word.start]]]
-            row = [float(probability[word].max()) for word in words]
-            target = [word.start == first for word in words]
-            found += int(target[int(np.argmax(row))])
-            chance += 1.0 / len(row)
-            scores += row
-            labels += target
-    return {
-        "swapped_word_auc": float(roc_auc_score(labels, scores)),
-        "swapped_word_found": found / len(rows),
-        "swapped_word_chance": chance / len(rows),
-        "swapped_word_rows": len(rows),
-    }
+
+@torch.inference_mode()
+def discriminator_probabilities(
+    pair: Pair, config: PretrainConfig, store: TokenStore, objective: Objective, *, max_rows: int = 4_000, seed: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """What the discriminator says of each scored token of the rows of `pair_scores`, with the same replacements: the probability
+    that it was replaced, and whether it was; both [N]."""
+    judge = judge_masked if pair.parts.main_at == "masked" else judge_all
+    probabilities, truth = [], []
+    for corrupted in _corrupted(config, store, objective, max_rows, seed):
+        samples_K = run_generator(pair, corrupted, config.objective.temperature, 1.0).samples
+        verdicts = judge(pair, corrupted, samples_K)
+        probabilities.append(verdicts.logits[verdicts.scored].double().sigmoid().numpy())
+        truth.append(verdicts.is_replaced[verdicts.scored].numpy())
+    return np.concatenate(probabilities), np.concatenate(truth)
+
+
+def _corrupted(
+    config: PretrainConfig, store: TokenStore, objective: Objective, max_rows: int, seed: int
+) -> Iterator[Corrupted]:
+    """At most `max_rows` held-out rows in batches, with their masked positions: the same ones each time."""
+    rows = make_rows(store, config.data.length, config.data.layout, config.train.seed)
+    batch_size = min(_ROWS_AT_ONCE, len(rows), max_rows)
+    with BatchLoader(rows, batch_size=batch_size, seed=seed) as loader:
+        for _ in range(min(max_rows, len(rows)) // batch_size):
+            yield objective.corrupt(next(loader))
 
 
 @torch.inference_mode()
@@ -130,7 +103,7 @@ def corrupted_sentence(run_dir: Path, store_path: Path, *, seed: int = 0, length
     Of a few passages with two to six replacements the first in the shuffled order is taken: not the prettiest one.
     Returns `tokens`: for each its text as shown, the original, whether it was replaced, and the probability.
     """
-    pair, config, store, objective = _open(run_dir, store_path)
+    pair, config, store, objective = open_run(run_dir, store_path)
     tokenizer = load_tokenizer(store.tokenizer_dir)
     rows = make_rows(store, length, "dense", config.train.seed)
     with BatchLoader(rows, batch_size=min(16, len(rows)), seed=seed) as loader:
@@ -162,12 +135,11 @@ def corrupted_sentence(run_dir: Path, store_path: Path, *, seed: int = 0, length
     return {"tokens": tokens}
 
 
-# ------------------------------------------------------------------------------------------------------------ pieces
-
-
-def _open(
+def open_run(
     run_dir: Path, store_path: Path, checkpoint: Path | None = None
 ) -> tuple[Pair, PretrainConfig, TokenStore, Objective]:
+    """A run at its newest checkpoint or the one named, with a held-out store and what the two are scored by. Raises UserError
+    for a store of another tokenizer."""
     pair, config = load_run(run_dir, checkpoint)
     store = TokenStore.open(store_path)
     if tokenizer_hash(load_tokenizer(run_dir / "tokenizer")) != store.tokenizer_hash:
@@ -178,43 +150,3 @@ def _open(
         config.objective, vocab_size=store.vocab_size, special=store.special, seed=config.train.seed
     )
     return pair, config, store, objective
-
-
-def _is_word(piece: str) -> bool:
-    return piece.isalpha() and not piece.startswith("[")
-
-
-def _words(ids: NDArray[np.int64], continues: NDArray[np.bool_]) -> list[slice]:
-    """Each word's pieces as a slice; pieces that go on a word from before the row are left out."""
-    starts = np.flatnonzero(~continues[ids])
-    return [slice(int(a), int(b)) for a, b in zip(starts, [*starts[1:], len(ids)], strict=True)]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Bins:
-    """Words (as tuples of pieces) by the power of two of their count."""
-
-    bin_of: dict[tuple[int, ...], int]
-    members: dict[int, list[tuple[int, ...]]]
-
-    def of(self, word: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """All words of like frequency; none for a word that the reference does not have."""
-        return self.members.get(self.bin_of.get(word, -1), [])
-
-
-def _frequency_bins(
-    tokens: NDArray[Any], continues: NDArray[np.bool_], is_word: NDArray[np.bool_], least: int = 8
-) -> _Bins:
-    counts: dict[tuple[int, ...], int] = {}
-    ids = tokens.tolist()
-    starts = np.flatnonzero(~continues[tokens]).tolist()
-    for a, b in zip(starts, [*starts[1:], len(ids)], strict=True):
-        if not is_word[ids[a]]:
-            continue
-        word = tuple(ids[a:b])
-        counts[word] = counts.get(word, 0) + 1
-    bin_of = {word: count.bit_length() for word, count in counts.items() if count >= least}
-    members: dict[int, list[tuple[int, ...]]] = {}
-    for word, index in bin_of.items():
-        members.setdefault(index, []).append(word)
-    return _Bins(bin_of, members)
