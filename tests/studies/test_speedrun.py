@@ -11,7 +11,7 @@ from electra.config_files import save_config
 from electra.data.prepare import prepare
 from electra.errors import UserError
 from electra.presets import tiny
-from electra.studies.speedrun import chance, changes, compare, fingerprint, read_log, speedrun, stores_of_text, table
+from electra.studies.speedrun import changes, compare, fingerprint, read_log, speedrun, stores_of_text, table
 
 
 def record(values, minutes=30.0, machine="m", name="minimal_pairs", data="d"):
@@ -112,14 +112,6 @@ def test_only_like_runs_are_compared_and_the_sign_counts():
         record([4.0, 4.01], name="generator_loss"), [record([4.5, 4.51], name="generator_loss")]
     )  # less is better
     assert "; a record: -0.500" in line
-
-
-def test_welch():
-    assert chance([1.0], [2.0, 3.0]) is None
-    assert chance([1.0, 1.0], [2.0, 2.0]) == 0.0
-    assert chance([1.0, 1.0], [1.0, 1.0]) == 1.0
-    # By hand: t = -2 / sqrt(1/3 + 4/3) = -1.549; degrees of freedom (5/3)^2 / ((1/3)^2/2 + (4/3)^2/2) = 2.941
-    assert chance([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]) == pytest.approx(0.2208, abs=5e-4)
 
 
 def test_table_and_log(tmp_path):

@@ -15,6 +15,12 @@ import tyro
 
 from electra.config_files import unknown_setting
 from electra.errors import UserError
+from electra.presets import PRESETS
+
+if typing.TYPE_CHECKING:
+    PresetName = str
+else:
+    PresetName = typing.Literal[tuple(PRESETS)]
 
 
 def given(arguments: Sequence[str], flag: str) -> str | None:

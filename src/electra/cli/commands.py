@@ -11,23 +11,19 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from electra.cli.arguments import Model, Settings, given, positional
+from electra.cli.arguments import Model, PresetName, Settings, given, positional
 from electra.cli.checkpoints import Export, Import
 from electra.cli.evaluation import Evaluate
 from electra.cli.finetuning import Compare, Finetune
+from electra.cli.studies import Speedrun, Study
 from electra.config import PretrainConfig
 from electra.config_files import load_config
 from electra.errors import UserError
 from electra.presets import PRESETS, continued
-
-if TYPE_CHECKING:
-    PresetName = str
-else:
-    PresetName = Literal[tuple(PRESETS)]
 
 
 def show(value: Any) -> None:
@@ -259,53 +255,6 @@ class Report:
         print(write_report(self.run_dir))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Speedrun:
-    """What half an hour buys: pre-train by the clock, score checkpoints on the way, put a line into a log of records.
-
-    A later change, of code or of settings (--config), claims a record with the same command; over several seeds with a
-    p-value. Stopped with Ctrl-C, the same command goes on where it was.
-    """
-
-    store: Path | None = None
-    """Token store to train on."""
-    heldout: Path | None = None
-    """Token store of the same tokenizer to score on."""
-    data: tuple[str, ...] = ()
-    """Text instead of the two: files or directories as `electra prepare` takes them; a twentieth of it is held out."""
-    pairs: Path | None = None
-    """Minimal pairs to score on, too: BLiMP's .jsonl, a directory or a .tar of them."""
-    limit: int = 200
-    """Pairs of each paradigm."""
-    minutes: float = 30.0
-    preset: PresetName = "tiny"
-    config: Path | None = None
-    """YAML or JSON file of settings that are laid over the preset."""
-    seeds: int = 1
-    out: Path = Path("speedrun")
-    """Directory for the runs, curve.json and curve.png."""
-    log: Path | None = None
-    """Log of records; left out, benchmarks/speedrun.md where that is there, else OUT/speedrun.md."""
-    note: str = ""
-    """What is new, for the log."""
-
-    def run(self) -> None:
-        from electra.studies.speedrun import speedrun, stores_of_text
-
-        if (self.store is None) != (self.heldout is None) or (self.store is None) == (not self.data):
-            raise UserError("give either --store STORE with --heldout STORE, or --data with text files")
-        log = self.log or next(filter(Path.is_file, [Path("benchmarks/speedrun.md")]), self.out / "speedrun.md")
-        config = PRESETS[self.preset]()
-        if self.config is not None:
-            config = load_config(PretrainConfig, self.config, config)
-        store, heldout = stores_of_text(self.data, self.out) if self.data else (self.store, self.heldout)
-        assert heldout is not None
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, store=store))
-        names = ("pairs", "limit", "minutes", "seeds", "note", "preset")
-        speedrun(config, self.out, log, heldout=heldout, **{name: getattr(self, name) for name in names})
-        print(f"curve: {self.out / 'curve.png'}\nlog:   {log}")
-
-
 COMMANDS: dict[str, tuple[type[Any], str]] = {
     "quickstart": (Quickstart, "see it all work on film reviews, in minutes"),
     "prepare": (Prepare, "raw text -> token store"),
@@ -314,6 +263,7 @@ COMMANDS: dict[str, tuple[type[Any], str]] = {
     "detect": (Detect, "which words of a text do not belong there?"),
     "evaluate": (Evaluate, "scores without labels: minimal pairs, held-out text"),
     "compare": (Compare, "results side by side, with spread and significance"),
+    "study": (Study, "a chart of the paper on your text: runs at equal compute, scores, a page"),
     "speedrun": (Speedrun, "what half an hour buys on this machine, and is it a record?"),
     "export": (Export, "run -> Hugging Face directories"),
     "import": (Import, "TensorFlow checkpoint of the authors -> Hugging Face directories"),

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import importlib.resources
 import io
 import json
 import math
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy as np
@@ -24,6 +23,9 @@ import yaml
 from electra.errors import UserError
 from electra.files import write_file
 from electra.train.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MAX_POINTS = 400  # per curve; more than a figure of this width can show
 TRAIN, HELDOUT, REFERENCE = "#2563a8", "#d9730d", "#6b7280"
@@ -122,11 +124,8 @@ def write_report(run_dir: Path) -> Path:
     train = [r for r in records if r.get("kind", "train") == "train"]
     heldout = [r for r in records if r.get("kind") == "heldout"]
 
-    source = importlib.resources.files("electra.studies").joinpath("report.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    page = environment.from_string(source).render(
+    page = render(
+        "report.html",
         name=run_dir.resolve().name,
         finished=(run_dir / "discriminator").is_dir(),
         cards=cards(train, heldout),
@@ -140,6 +139,22 @@ def write_report(run_dir: Path) -> Path:
     path = run_dir / "report.html"
     write_file(path, page)
     return path
+
+
+def render(template: str, **values: Any) -> str:
+    """A page of this package filled in; whatever it asks for and does not get is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("electra.studies", ""),
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template(template).render(**values)
+
+
+def data_uri(figure: Figure) -> str:
+    """A figure as an SVG within a page."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def logged(path: Path) -> Records:
@@ -168,7 +183,6 @@ def curve(records: Records, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
 
 def draw(panel: Panel, train: Records, heldout: Records) -> str:
     """The panel as a data URI of an SVG; empty when the run did not log its metric."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
@@ -177,7 +191,6 @@ def draw(panel: Panel, train: Records, heldout: Records) -> str:
     if not len(train_y) and not len(heldout_y):
         return ""
     figure = Figure(figsize=(5.4, 3.3), layout="constrained")
-    FigureCanvasSVG(figure)
     axes = figure.add_subplot()
     if len(train_y):
         axes.plot(
@@ -220,9 +233,7 @@ def draw(panel: Panel, train: Records, heldout: Records) -> str:
     axes.spines[["top", "right"]].set_visible(False)
     if len(axes.get_lines()) > 1:
         axes.legend(fontsize=9, frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return data_uri(figure)
 
 
 def quantile_with_room(values: np.ndarray) -> float:

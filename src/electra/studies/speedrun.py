@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from scipy.stats import ttest_ind
 
 import electra
 from electra.config import PretrainConfig
@@ -30,6 +29,7 @@ from electra.data.prepare import prepare
 from electra.data.shards import TokenStore
 from electra.errors import UserError
 from electra.evaluate.curve import Ruler, curve
+from electra.evaluate.significance import welch
 from electra.files import write_file
 from electra.presets import PRESETS
 from electra.train.checkpoint import newest_checkpoint
@@ -104,7 +104,7 @@ def speedrun(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
-        "commit": _commit(),
+        "commit": commit(),
         "data": {"store": store.fingerprint, **ruler.identity},
         "seeds": list(range(config.train.seed, config.train.seed + seeds)),
         "tokens": [point["tokens"] for point in last],
@@ -169,21 +169,12 @@ def compare(record: dict[str, Any], earlier: list[dict[str, Any]]) -> list[str]:
             continue
         best = max(against, key=lambda other: sign * statistics.fmean(other))
         difference = statistics.fmean(values) - statistics.fmean(best)
-        probability = chance(values, best)
+        probability = welch(values, best)
         ahead, sure = sign * difference > 0, probability is not None and probability < SURE
         verdict = "a record" if ahead and sure else "ahead, but no record" if ahead else "no record"
         how_sure = "one seed proves nothing" if probability is None else f"p = {probability:.2g}"
         lines.append(f"{found}; {verdict}: {difference:+.3f} to the best so far, {with_spread(best)} ({how_sure})")
     return lines
-
-
-def chance(values: Sequence[float], others: Sequence[float]) -> float | None:
-    """The p-value of Welch's t-test; None where a side has a single value."""
-    if len(values) < 2 or len(others) < 2:
-        return None
-    if len(set(values)) == len(set(others)) == 1:  # no spread at all: the test divides by it
-        return 1.0 if values[0] == others[0] else 0.0
-    return float(ttest_ind(values, others, equal_var=False).pvalue)
 
 
 def _alike(record: dict[str, Any], other: dict[str, Any], score: str) -> bool:
@@ -304,7 +295,7 @@ def _settings(config: PretrainConfig) -> dict[str, Any]:
     return {name: value for name, value in flat(to_dict(config)).items() if name not in _NOT_A_SETTING}
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the source tree that this runs from, with + when it has changes; None for an installed package."""
     here = Path(__file__).parent
     try:
