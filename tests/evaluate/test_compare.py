@@ -10,6 +10,7 @@ from electra.config_finetune import TuningConfig
 from electra.errors import UserError
 from electra.evaluate.compare import AVERAGE, as_markdown, as_text, compare
 from electra.evaluate.glue_suite import glue_suite
+from electra.evaluate.results import describe
 from electra.evaluate.scores import over_seeds
 from electra.evaluate.tasks import TASKS
 
@@ -131,3 +132,27 @@ def test_all_tasks_that_are_there(exported, tmp_path, capsys):
     assert again["tasks"] == found["tasks"]
     with pytest.raises(UserError, match="has no folder of a GLUE task"):
         glue_suite(exported / "discriminator", str(tmp_path), tuning, quiet=True)
+
+
+def test_a_result_in_a_few_lines():
+    runs = [
+        {"seed": 0, "failed": False, "degenerate": False, "accuracy": 0.5},
+        {"seed": 1, "failed": False, "degenerate": True, "accuracy": 0.7},
+        {"seed": 2, "failed": True, "degenerate": False},
+    ]
+    result = {
+        "task": "RTE", "main_metric": "accuracy", "train_examples": 2490, "dev_examples": 277, "runs": runs,
+        "accuracy": over_seeds([0.5, 0.7]), "majority_share": 0.5271, "failed_runs": 1, "degenerate_runs": 1,
+        "cut_texts": {"train": 1579, "dev": 0}, "config": {"max_length": 128},
+        "hyper_parameters": {"num_epochs": {"value": 10.0, "from": "paper, table 7"}},
+    }  # fmt: skip
+    assert [" ".join(line.split()) for line in describe(result)] == [
+        "RTE: 2,490 training and 277 dev examples",
+        "median mean and deviation over seeds",
+        "accuracy 0.6000 0.6000 ± 0.1414 (2)",
+        "(always one class) 0.5271",
+        "1 of 3 runs failed (the loss was not a number) and are not counted",
+        "1 of 3 runs say the same of every text (degenerate)",
+        "texts longer than 128 tokens, which were cut: 1,579 train",
+        "num_epochs 10 (paper, table 7)",
+    ]

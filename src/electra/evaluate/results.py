@@ -100,11 +100,9 @@ def describe(result: dict[str, Any]) -> list[str]:
         )
     if result["degenerate_runs"]:
         lines.append(f"  {result['degenerate_runs']} of {total} runs say the same of every text (degenerate)")
-    for what, count in result.get("cut_texts", {}).items():
-        if count:
-            lines.append(
-                f"  {count:,} {what} texts are longer than {result['config']['max_length']} tokens and were cut"
-            )
+    cut = [f"{count:,} {what}" for what, count in result.get("cut_texts", {}).items() if count]
+    if cut:
+        lines.append(f"  texts longer than {result['config']['max_length']} tokens, which were cut: {', '.join(cut)}")
     used = [f"{name} {one['value']:g} ({one['from']})" for name, one in result["hyper_parameters"].items()]
     return [*lines, f"  {', '.join(used)}"]
 
