@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter, StrMethodFormatter
 
 
 def png_of(figure: Figure) -> bytes:
@@ -48,6 +48,8 @@ def probe_picture(points: Sequence[dict[str, Any]], names: Sequence[str], chance
         axes.plot(steps, [max(point["accuracies"][name].values()) for point in points], marker="o", label="best layer")
         axes.axhline(chance, color="0.5", linestyle="--", linewidth=1, label="guessing")
         axes.set(title=name, xlabel="step", ylabel="accuracy on frozen features")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
@@ -59,8 +61,9 @@ def pairs_picture(scores: dict[str, Any]) -> Figure:
     phenomena = sorted(scores["phenomena"].items(), key=lambda item: item[1])
     figure = Figure(figsize=(7, 1.2 + 0.3 * len(phenomena)), layout="constrained")
     axes = figure.subplots()
-    bars = axes.barh([name.replace("_", " ") for name, _ in phenomena], [value for _, value in phenomena], height=0.7)
-    axes.bar_label(bars, labels=[f"{value:.0%}" for _, value in phenomena], padding=3, fontsize="small")
+    names, values = [name.replace("_", " ") for name, _ in phenomena], [value for _, value in phenomena]
+    bars = axes.barh(names, values, height=0.7, color=["C0" if value > 0.5 else "C1" for value in values])
+    axes.bar_label(bars, labels=[f"{value:.0%}" for value in values], padding=3, fontsize="small")
     axes.axvline(0.5, color="0.3", linestyle="--", linewidth=1)
     axes.set(xlim=(0.0, 1.08), xlabel=f"pairs of which the right one scores higher ({scores['score']})")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
