@@ -36,6 +36,9 @@ def test_spread_and_significance(tmp_path):
     assert [column.name for column in found.columns] == ["old", "new", "one"]
     # t = 0.1 / sqrt(0.01/3 + 0.01/3) = 1.2247 with 4 degrees of freedom
     assert found.p_values["RTE accuracy"] == [None, pytest.approx(0.2879, abs=1e-4), None]
+    same = result(tmp_path / "d.json", "RTE", "accuracy", [0.6, 0.6], model="constant")
+    other = result(tmp_path / "e.json", "RTE", "accuracy", [0.4, 0.4], model="constant, too")
+    assert compare([same, other]).p_values["RTE accuracy"] == [None, None]  # nothing varies: nothing to test with
     table = as_markdown(found).splitlines()
     assert table[0] == "| | old | new | one |"
     assert table[2] == "| RTE accuracy | 0.2000 ± 0.1000 (3) | 0.3000 ± 0.1000 (3), p = 0.288 | 0.5000 |"

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scipy.stats import ttest_ind
-
 from electra.errors import UserError
 from electra.evaluate.scores import over_seeds
+from electra.evaluate.significance import welch
 from electra.evaluate.tasks import GLUE
 
 AVERAGE = "GLUE average"
@@ -74,7 +73,9 @@ def compare(paths: Sequence[Path]) -> Comparison:
         missing = sorted(_COUNTED - set(common))
         of = f"{AVERAGE}: of {', '.join(label.split()[0] for label in common)}"
         notes.append(of + (f"; without {', '.join(label.split()[0] for label in missing)}" if missing else ""))
-    p_values = {label: [_p_value(cells[0], cell) for cell in cells] for label, cells in rows.items()}
+    p_values: dict[str, list[float | None]] = {
+        label: [None, *(_p_value(first, cell) for cell in others)] for label, (first, *others) in rows.items()
+    }
     if any(value is not None for values in p_values.values() for value in values):
         notes.append("p: Welch's t-test over seeds against the first column")
     return Comparison(columns, rows, p_values, notes)
@@ -189,9 +190,7 @@ def _average(cells: Sequence[Score | None]) -> Score:
 
 
 def _p_value(first: Score | None, other: Score | None) -> float | None:
-    """Two-sided, of Welch's test; None without several seeds on both sides, or where nothing varies."""
-    if first is None or other is None or first is other or min(len(first.values), len(other.values)) < 2:
+    """Of Welch's test; None without several seeds on both sides, and where neither varies (a degenerate pair says nothing)."""
+    if first is None or other is None or len(set(first.values)) == len(set(other.values)) == 1:
         return None
-    if len(set(first.values)) == len(set(other.values)) == 1:
-        return None
-    return float(ttest_ind(other.values, first.values, equal_var=False).pvalue)
+    return welch(other.values, first.values)
