@@ -160,6 +160,10 @@ def test_import_writes_what_transformers_loads(tmp_path, capsys):
     np.testing.assert_allclose(guessed, generator_logits(golden_variables(), IDS), atol=1e-5, rtol=1e-4)
     assert json.loads((tmp_path / "out" / "generator" / "config.json").read_text())["num_attention_heads"] == 1
     assert (tmp_path / "out" / "discriminator" / "tokenizer.json").is_file()
+    assert (
+        "imported from: TensorFlow checkpoint model.ckpt-7"
+        in (tmp_path / "out" / "generator" / "README.md").read_text()
+    )
 
 
 def test_what_does_not_fit_is_said(tmp_path):

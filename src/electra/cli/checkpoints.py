@@ -8,21 +8,31 @@ from typing import Annotated, Literal
 
 import tyro
 
-from electra.cli.arguments import positional
+from electra.cli.arguments import Model, positional
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a run's newest checkpoint as OUT/discriminator and OUT/generator, for plain `transformers`."""
+    """Write a run's newest checkpoint for plain `transformers`, each network in a directory of its own with a model card.
 
-    run_dir: Annotated[tyro.conf.Positional[Path], positional("RUN", "Run directory of `electra pretrain`.")]
+    MODEL may also be a Hugging Face directory (a fine-tuned classifier, say), which is copied.
+    """
+
+    model: Model
     out: Annotated[tyro.conf.Positional[Path], positional("OUT", "Directory to write to.")]
+    onnx: bool = False
+    """Write model.onnx, too, and check its numbers with ONNX Runtime."""
+    push_to_hub: str | None = None
+    """OWNER/MODEL to push to: a run's networks get -discriminator and -generator behind it."""
+    private: bool = False
+    """Of --push-to-hub: make a private repository."""
 
     def run(self) -> None:
-        from electra.train.export import export
+        from electra.train.export import export_model
 
-        export(self.run_dir, self.out)
-        print(f"discriminator: {self.out / 'discriminator'}\ngenerator:     {self.out / 'generator'}")
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for directory in export_model(options.pop("model"), options.pop("out"), **options):
+            print(directory)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,3 +60,21 @@ class Import:
         print(f"discriminator: {self.out / 'discriminator'}")
         if imported.generator is not None:
             print(f"generator:     {self.out / 'generator'} (shared with the discriminator: {imported.shared})")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AddTokens:
+    """Write a model's tokenizer with words added, for `electra prepare --vocab OUT` and `electra pretrain --init-from MODEL`."""
+
+    source: Annotated[tyro.conf.Positional[str], positional("MODEL", "Model or tokenizer directory, or a vocab.txt.")]
+    out: Annotated[tyro.conf.Positional[Path], positional("OUT", "Directory to write to.")]
+    words: Path
+    """Text file, a word a line (##x for a piece that continues a word)."""
+
+    def run(self) -> None:
+        from electra.data.added_tokens import add_tokens
+        from electra.vocabulary import read_vocabulary
+
+        words = read_vocabulary(self.words)
+        added = add_tokens(self.source, self.out, words)
+        print(f"{self.out}: {added:,} new word pieces, {len(words) - added:,} were there")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from electra.cli.arguments import Model, PresetName, Settings, given, positional
-from electra.cli.checkpoints import Export, Import
+from electra.cli.checkpoints import AddTokens, Export, Import
 from electra.cli.evaluation import Evaluate
 from electra.cli.finetuning import Compare, Finetune
 from electra.cli.studies import Speedrun, Study
@@ -266,6 +266,7 @@ COMMANDS: dict[str, tuple[type[Any], str]] = {
     "study": (Study, "a chart of the paper on your text: runs at equal compute, scores, a page"),
     "speedrun": (Speedrun, "what half an hour buys on this machine, and is it a record?"),
     "export": (Export, "run -> Hugging Face directories"),
+    "add-tokens": (AddTokens, "model + words -> tokenizer with the words as pieces"),
     "import": (Import, "TensorFlow checkpoint of the authors -> Hugging Face directories"),
     "report": (Report, "run -> report.html"),
     "flops": (Flops, "parameters and compute of a preset"),

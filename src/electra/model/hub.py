@@ -32,16 +32,26 @@ def fetch(name: str) -> Path:
     return path
 
 
-def push(folder: Path, name: str, *, private: bool = False) -> str:
-    """Upload a model's directory as OWNER/MODEL, making it if need be. Returns its address.
+def check_push(name: str) -> None:
+    """Raises UserError when `push` could not begin: a name that is not OWNER/MODEL, or no token."""
+    from huggingface_hub import get_token
 
-    The token is the client's own (`hf auth login`, or HF_TOKEN). Raises UserError without one, or when the hub refuses.
-    """
-    from huggingface_hub import HfApi, get_token
-
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
+        raise UserError(f"--push-to-hub is {name!r}: give OWNER/MODEL")
     if get_token() is None:
         raise UserError(f"{name}: no token for the hub; log in with `hf auth login`, or set HF_TOKEN")
-    api = HfApi()
+
+
+def push(folder: Path, name: str, *, private: bool = False, endpoint: str | None = None) -> str:
+    """Upload a model's directory as OWNER/MODEL, making it if need be. Returns its address.
+
+    `endpoint` is another hub's address. The token is the client's own (`hf auth login`, or HF_TOKEN). Raises UserError without
+    one, or when the hub refuses.
+    """
+    from huggingface_hub import HfApi
+
+    check_push(name)
+    api = HfApi(endpoint=endpoint)
     try:
         address = api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"{folder.name}, by electra export")

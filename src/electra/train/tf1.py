@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from electra import __version__
 from electra.data.tokenizer import load_tokenizer
 from electra.errors import UserError
 from electra.files import write_directory
+from electra.model.card import Card, write_card
 from electra.model.hf import save_discriminator, save_generator
 from electra.model.tf1 import Imported, checkpoint_prefix, read_checkpoint
 from electra.presets import PRESETS
@@ -58,10 +60,22 @@ def import_checkpoint(
         if tokenizer is not None:
             tokenizer.save_pretrained(tokenizer_dir)
             source = Path(tokenizer_dir)
-        write_directory(out / "discriminator", lambda to: save_discriminator(*imported.discriminator, to, source))
-        if (generator := imported.generator) is not None:
-            write_directory(out / "generator", lambda to: save_generator(*generator, to, source))
-    if generator is None:
+        writers: dict[str, tuple[Callable[..., None], Any]] = {
+            "discriminator": (save_discriminator, imported.discriminator)
+        }
+        if imported.generator is not None:
+            writers["generator"] = (save_generator, imported.generator)
+        for role, (save, parts) in writers.items():
+            card = Card(
+                role=role, version=__version__, training={"imported from": f"TensorFlow checkpoint {prefix.name}"}
+            )
+
+            def write(target: Path, save: Any = save, parts: Any = parts, card: Card = card) -> None:
+                save(*parts, target, source)
+                write_card(target, parts[0].config, card)
+
+            write_directory(out / role, write)
+    if imported.generator is None:
         say(f"{prefix}: holds no generator; only the discriminator is written")
     return imported
 
