@@ -61,6 +61,14 @@ def small_model(blocks: str, dropout: float = 0.1) -> ModelConfig:
     )  # fmt: skip
 
 
+def fitting_model(objective: str, blocks: str, dropout: float = 0.1) -> ModelConfig:
+    """The same as the objective wants it: for two-stage the generator is as large as the main network, and apart from it."""
+    model = small_model(blocks, dropout)
+    if objective == "two-stage":
+        return dataclasses.replace(model, generator=GeneratorConfig(width=1.0), tying="none")
+    return model
+
+
 @pytest.fixture
 def run_config(store: Path, tmp_path: Path) -> PretrainConfig:
     """12 steps of 8 rows of 16 tokens with classic blocks and dropout."""

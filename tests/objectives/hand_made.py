@@ -4,9 +4,10 @@ import torch
 from torch import nn
 
 from conftest import small_model
-from electra.config import EncoderConfig, ModelConfig, ObjectiveConfig
+from electra.config import EncoderConfig, GeneratorConfig, ModelConfig, ObjectiveConfig
 from electra.data.loader import Batch
 from electra.data.tokenizer import SpecialIds
+from electra.model.pair import Parts
 from electra.objectives import make_objective, make_pair
 from electra.objectives.base import Corrupted, Counts
 
@@ -47,6 +48,8 @@ class AnswerHead(nn.Module):
 
 class HandMadePair(nn.Module):
     """Generator: sure of 6 at position 2 (right), of 11 at 4 (wrong), of 9 at 5 (right). Discriminator: logits 0..9 / 10."""
+
+    parts = Parts()
 
     def __init__(self):
         super().__init__()
@@ -105,9 +108,15 @@ def real_batch(num_rows=4, length=16):
     return Batch(input_ids=ids, attention_mask=None, token_type_ids=None, row_ids=torch.arange(num_rows), epochs=zeros)
 
 
-def real_pair(blocks, name="electra", tying="embeddings"):
+def real_pair(blocks, name="electra", tying="embeddings", **changes):
+    """A generator of half the width, or for two-stage of the same size."""
     torch.manual_seed(0)
     config = small_model(blocks, dropout=0.0)
     encoder = EncoderConfig(**{**vars(config.discriminator), "vocab_size": VOCAB})
-    model = ModelConfig(discriminator=encoder, generator=config.generator, tying=tying)
-    return make_pair(model, ObjectiveConfig(name=name))
+    generator = GeneratorConfig(width=1.0) if name == "two-stage" else config.generator
+    pair = make_pair(
+        ModelConfig(discriminator=encoder, generator=generator, tying=tying), ObjectiveConfig(name=name, **changes)
+    )
+    if pair.parts.frequencies:
+        pair.frequencies.set((torch.arange(VOCAB) > SPECIAL.mask).float())
+    return pair

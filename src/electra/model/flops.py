@@ -23,7 +23,8 @@ TRAINING_FACTOR = 3
 """A training step costs three forward passes: the backward pass multiplies with the inputs and with the weights."""
 
 RECOMPUTED_FACTOR = 4
-"""And four where the backward pass makes the scores of the vocabulary once more (model/target_losses.py)."""
+"""And four where the scores of the vocabulary are made twice: in the backward pass once more (model/target_losses.py), or for the
+sample and again for its log-probability (objectives/adversarial.py)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,20 +77,23 @@ def count(
     with torch.device("meta"):
         pair = Pair(config, parts)
     masked_share = max(1, round(mask_fraction * (length - 2))) / length
+    heads_of_generator: list[torch.nn.Module] = []
     generator = NetworkCount(parameters=0, forward_flops=0.0, training_flops=0.0)
     if parts.generator:
         small = pair.generator.config
+        heads_of_generator = [pair.generator_head, *([pair.baseline_head] if parts.baseline else [])]
+        baseline = 2.0 * small.hidden_size if parts.baseline else 0.0
         generator = _network(
-            _parameters(pair.generator, pair.generator_head),
-            encoder_flops(small, length, masked_share) + masked_share * _head_flops(small),
+            _parameters(pair.generator, *heads_of_generator),
+            encoder_flops(small, length, masked_share) + masked_share * (_head_flops(small) + baseline),
             masked_share * _scores_flops(small),
+            recomputed=parts.baseline,
         )
     main = pair.discriminator.config
     main_share = masked_share if parts.main_at == "masked" else 1.0
     body = encoder_flops(main, length, main_share)
-    heads = [
-        module for module in pair.children() if module not in (*pair.encoders, getattr(pair, "generator_head", None))
-    ]
+    others = {id(module) for module in (*pair.encoders, *heads_of_generator)}
+    heads = [module for module in pair.children() if id(module) not in others]
     if parts.main_head == "replaced-token":
         scores, body = 0.0, body + main_share * 2.0 * main.hidden_size * (main.hidden_size + 1)
     else:
@@ -189,7 +193,7 @@ def _with_vocabulary(config: ModelConfig, vocab_size: int) -> ModelConfig:
 
 
 def _parameters(*modules: torch.nn.Module) -> int:
-    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+    return sum(p.numel() for module in modules for p in module.parameters() if p.requires_grad)
 
 
 # ------------------------------------------------------------------------------------ the formula of the reference

@@ -1,4 +1,4 @@
-"""What stands on an encoder: vocabulary (generator, MLM), replaced-token (discriminator), copy and classification heads.
+"""What stands on an encoder: vocabulary (generator, MLM), replaced-token (discriminator), one-logit and classification heads.
 
 Shapes: B batch, L length, K scored positions, D hidden size, E embedding size, V vocabulary, C classes.
 Sources: google-research/electra `run_pretraining.py`; Hugging Face `modeling_electra.py` and `modeling_modernbert.py`,
@@ -93,20 +93,21 @@ class ReplacedTokenHead(nn.Module):
             return self.classifier(x_BLD.to(self.classifier.weight.dtype)).squeeze(-1)
 
 
-class CopyHead(nn.Module):
-    """One logit a token of an all-tokens MLM: above 0 says that the token is the original, to be copied (paper, section 3.4)."""
+class TokenLogit(nn.Module):
+    """One logit a token, straight from the hidden state: the copy mechanism of an all-tokens MLM (paper, section 3.4) and the
+    baseline of an adversarial generator (appendix F)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.copy = nn.Linear(config.hidden_size, 1)
-        truncated_normal_(self.copy.weight, config.initializer_range)
-        nn.init.zeros_(self.copy.bias)
+        self.classifier = nn.Linear(config.hidden_size, 1)
+        truncated_normal_(self.classifier.weight, config.initializer_range)
+        nn.init.zeros_(self.classifier.bias)
 
     def forward(self, hidden_BLD: Tensor) -> Tensor:
         """Hidden states [..., D] -> logits [...], in float32."""
         with torch.autocast(hidden_BLD.device.type, enabled=False):  # one number a token: no reason to round it
-            return self.copy(hidden_BLD.float()).squeeze(-1)
+            return self.classifier(hidden_BLD.float()).squeeze(-1)
 
 
 class ClassificationHead(nn.Module):

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from electra.config import ModelConfig
 from electra.errors import UserError
 from electra.model.encoder import Embeddings, Encoder, truncated_normal_
-from electra.model.heads import CopyHead, GeneratorHead, ReplacedTokenHead
+from electra.model.frequencies import TokenFrequencies
+from electra.model.heads import GeneratorHead, ReplacedTokenHead, TokenLogit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,11 @@ class Parts:
     """What an objective needs of a pair."""
 
     generator: bool = True
-    """Whether something proposes replacements."""
+    """Whether there is a generator, a network with a vocabulary head."""
+    frequencies: Literal["uniform", "unigram"] | None = None
+    """What proposes replacements in its place, if anything does."""
+    baseline: bool = False
+    """Whether a head on the generator foretells its reward."""
     main_head: Literal["replaced-token", "vocabulary", "copy"] = "replaced-token"
     """What stands on the main network; `copy` is a vocabulary head with a copy logit beside it."""
     main_at: Literal["all", "masked"] = "all"
@@ -49,7 +54,9 @@ class Pair(nn.Module):
     """Where `parts.main_head` is replaced-token."""
     vocabulary_head: GeneratorHead
     """The main network's, tied to its own token table, where `parts.main_head` is vocabulary or copy."""
-    copy_head: CopyHead
+    copy_head: TokenLogit
+    baseline_head: TokenLogit
+    frequencies: TokenFrequencies
 
     def __init__(self, config: ModelConfig, parts: Parts = ELECTRA_PARTS) -> None:
         super().__init__()
@@ -67,7 +74,11 @@ class Pair(nn.Module):
         else:
             self.vocabulary_head = _vocabulary_head(self.discriminator)
         if parts.main_head == "copy":
-            self.copy_head = CopyHead(self.discriminator.config)
+            self.copy_head = TokenLogit(self.discriminator.config)
+        if parts.baseline:
+            self.baseline_head = TokenLogit(self.generator.config)
+        if parts.frequencies is not None:
+            self.frequencies = TokenFrequencies(self.discriminator.embeddings.tokens.num_embeddings)
 
     @property
     def encoders(self) -> list[Encoder]:
@@ -126,5 +137,7 @@ def resize_vocabulary(pair: Pair, vocab_size: int) -> None:
         bias_V = head.bias.detach().new_zeros(vocab_size)
         bias_V[:kept] = head.bias.detach()[:kept]
         head.bias = nn.Parameter(bias_V)
-    for module in pair.children():
-        module.config = dataclasses.replace(module.config, vocab_size=vocab_size)  # type: ignore[assignment,type-var]
+    if pair.parts.frequencies is not None:
+        pair.frequencies.resize(vocab_size)
+    for module in (child for child in pair.children() if child is not getattr(pair, "frequencies", None)):
+        module.config = dataclasses.replace(module.config, vocab_size=vocab_size)  # type: ignore[type-var]

@@ -8,10 +8,12 @@ from electra.config import ModelConfig, ObjectiveConfig, PretrainConfig
 from electra.data.tokenizer import SpecialIds
 from electra.errors import UserError
 from electra.model.pair import Pair, Parts
+from electra.objectives.adversarial import Adversarial
 from electra.objectives.base import Objective, ObjectiveClass
 from electra.objectives.corruption import corrupt
 from electra.objectives.replaced_token import ReplacedToken, ReplacedTokenAtMasked
 from electra.objectives.token_prediction import AllTokensMlm, Bert, ReplaceMlm
+from electra.objectives.two_stage import TwoStage
 
 OBJECTIVES: dict[str, ObjectiveClass] = {
     "electra": ReplacedToken,
@@ -19,6 +21,8 @@ OBJECTIVES: dict[str, ObjectiveClass] = {
     "bert": Bert,
     "replace-mlm": ReplaceMlm,
     "all-tokens-mlm": AllTokensMlm,
+    "adversarial": Adversarial,
+    "two-stage": TwoStage,
 }
 
 
@@ -43,21 +47,28 @@ def make_pair(model: ModelConfig, objective: ObjectiveConfig) -> Pair:
 
 def parts_of(objective: ObjectiveConfig) -> Parts:
     """What the objective needs of a pair. Raises UserError for an unknown objective."""
-    return objective_class(objective.name).parts
+    parts = objective_class(objective.name).parts
+    if parts.generator and objective.generator != "network":
+        return dataclasses.replace(parts, generator=False, frequencies=objective.generator)
+    return parts
+
+
+def unused_settings(objective: ObjectiveConfig) -> tuple[str, ...]:
+    """The settings that this objective, with this kind of generator, has no use for."""
+    of_networks = ("generator_weight", "temperature", "discriminator_start")
+    return objective_class(objective.name).unused + (of_networks if objective.generator != "network" else ())
 
 
 def check_settings(config: PretrainConfig) -> None:
-    """Raises UserError for an unknown objective and for a setting that the objective cannot use."""
+    """Raises UserError for an unknown objective and for settings that the objective cannot use or that do not fit it."""
     objective = config.objective
     defaults = {field.name: field.default for field in dataclasses.fields(objective)}
-    for name in objective_class(objective.name).unused:
+    for name in unused_settings(objective):
         if getattr(objective, name) != defaults[name]:
+            kind = "" if objective.generator == "network" else f" with a {objective.generator} generator"
             raise UserError(
-                f"objective.{name} is {getattr(objective, name)!r}: {objective.name} has no use for it; "
+                f"objective.{name} is {getattr(objective, name)!r}: {objective.name}{kind} has no use for it; "
                 f"leave it at {defaults[name]!r}"
             )
-    if config.init_from is not None and parts_of(objective).main_head != "replaced-token":
-        raise UserError(
-            f"init_from is {config.init_from}: going on from trained weights needs a replaced-token head, which "
-            f"{objective.name} has not; choose objective.name electra, or leave init_from out"
-        )
+    for check in objective_class(objective.name).checks:
+        check(config)

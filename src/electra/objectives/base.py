@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from electra.config import ObjectiveConfig
+from electra.config import ObjectiveConfig, PretrainConfig
 from electra.data.loader import Batch
 from electra.model.pair import Pair, Parts
 
@@ -81,8 +81,23 @@ class StepOutput:
     """Name -> [2, bins] counts of logits, row 0 for negatives and row 1 for positives."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Switch:
+    """A change of the networks between two steps."""
+
+    at: float
+    """Share of the budget from which it is due."""
+    change: Callable[[Pair], None]
+    """In place."""
+
+
 class Objective(Protocol):
     """A training objective. It owns no loop and no networks."""
+
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        """The changes of stage in their order; most objectives have none."""
+        ...
 
     def corrupt(self, batch: Batch) -> Corrupted:
         """Choose the positions and what the generator sees. A pure function of the batch's rows and epochs and the seed."""
@@ -97,12 +112,23 @@ class Objective(Protocol):
         ...
 
 
+def carry_out_switches(objective: Objective, pair: Pair, num_done: int, progress: float) -> int:
+    """Change the networks as is due at this share of the budget; returns how many of the switches are done then."""
+    for switch in objective.switches[num_done:]:
+        if progress >= switch.at:
+            switch.change(pair)
+            num_done += 1
+    return num_done
+
+
 class ObjectiveClass(Protocol):
     """What the registry holds: makes an objective, and knows beforehand what it needs."""
 
     parts: Parts
-    """The networks and heads that it runs."""
+    """The networks and heads that it runs, its generator being a network."""
     unused: tuple[str, ...]
     """Settings in `ObjectiveConfig` that would change nothing, refused where they are not at their defaults."""
+    checks: tuple[Callable[[PretrainConfig], None], ...]
+    """Raise UserError for settings that do not fit each other."""
 
     def __call__(self, config: ObjectiveConfig, corrupt: Callable[[Batch], Corrupted]) -> Objective: ...

@@ -17,12 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra.config import ObjectiveConfig
+from electra.config import ObjectiveConfig, PretrainConfig
 from electra.data.loader import Batch
 from electra.model.pair import Pair, Parts
-from electra.objectives.base import Corrupted, Counts, StepOutput
-from electra.objectives.mlm import MaskedPredictions, run_generator
+from electra.objectives.base import Corrupted, Counts, StepOutput, Switch
+from electra.objectives.mlm import Proposals, generate
 from electra.objectives.ranking import logit_histogram
+
+TWO_STAGE_SETTINGS = ("two_stage_switch", "two_stage_freeze")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,9 @@ class ReplacedToken:
     config: ObjectiveConfig
     corrupt: Callable[[Batch], Corrupted]
     parts: ClassVar[Parts] = Parts()
-    unused: ClassVar[tuple[str, ...]] = ()
+    unused: ClassVar[tuple[str, ...]] = TWO_STAGE_SETTINGS
+    checks: ClassVar[tuple[Callable[[PretrainConfig], None], ...]] = ()
+    switches: ClassVar[tuple[Switch, ...]] = ()
 
     def networks(self, progress: float) -> Mapping[str, bool]:
         return joint_networks(self.config, progress)
@@ -40,9 +44,9 @@ class ReplacedToken:
     def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
         generator = generate(self.config, pair, corrupted, global_counts)
         if "discriminator" not in self.networks(progress):
-            return generator_only(generator, corrupted)
+            return generator_only(generator)
         weight = self.config.discriminator_weight / global_counts.num_scored
-        return joint(generator, corrupted, judge_all(pair, corrupted, generator.samples), weight)
+        return joint(generator, judge_all(pair, corrupted, generator.samples), weight)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +56,9 @@ class ReplacedTokenAtMasked:
     config: ObjectiveConfig
     corrupt: Callable[[Batch], Corrupted]
     parts: ClassVar[Parts] = Parts(main_at="masked")
-    unused: ClassVar[tuple[str, ...]] = ()
+    unused: ClassVar[tuple[str, ...]] = TWO_STAGE_SETTINGS
+    checks: ClassVar[tuple[Callable[[PretrainConfig], None], ...]] = ()
+    switches: ClassVar[tuple[Switch, ...]] = ()
 
     def networks(self, progress: float) -> Mapping[str, bool]:
         return joint_networks(self.config, progress)
@@ -60,9 +66,9 @@ class ReplacedTokenAtMasked:
     def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
         generator = generate(self.config, pair, corrupted, global_counts)
         if "discriminator" not in self.networks(progress):
-            return generator_only(generator, corrupted)
+            return generator_only(generator)
         weight = self.config.discriminator_weight / global_counts.num_masked
-        return joint(generator, corrupted, judge_masked(pair, corrupted, generator.samples), weight)
+        return joint(generator, judge_masked(pair, corrupted, generator.samples), weight)
 
 
 # ---------------------------------------------------------------------------- pieces, also of the other objectives
@@ -70,17 +76,13 @@ class ReplacedTokenAtMasked:
 
 def joint_networks(config: ObjectiveConfig, progress: float) -> Mapping[str, bool]:
     """The generator alone until `discriminator_start`, then both; whichever runs is trained."""
-    return {"generator": True} | ({} if progress < config.discriminator_start else {"discriminator": True})
+    generator = {"generator": True} if config.generator == "network" else {}
+    return generator | ({} if progress < config.discriminator_start else {"discriminator": True})
 
 
-def generate(config: ObjectiveConfig, pair: Pair, corrupted: Corrupted, global_counts: Counts) -> MaskedPredictions:
-    """The generator's MLM loss, weighted and divided by the step's masked positions, and its samples."""
-    return run_generator(pair, corrupted, config.temperature, config.generator_weight / global_counts.num_masked)
-
-
-def generator_only(generator: MaskedPredictions, corrupted: Corrupted) -> StepOutput:
+def generator_only(generator: Proposals) -> StepOutput:
     """A step in which the main network does not run."""
-    return StepOutput(loss=generator.loss, sums=generator.sums("generator", corrupted.counts.num_masked), histograms={})
+    return StepOutput(loss=generator.loss, sums=generator.sums, histograms={})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,12 +121,12 @@ def judge_masked(pair: Pair, corrupted: Corrupted, samples_K: Tensor) -> Verdict
     return Verdicts(logits_K, is_replaced_K, torch.ones_like(is_replaced_K), corrupted.counts.num_masked)
 
 
-def joint(generator: MaskedPredictions, corrupted: Corrupted, verdicts: Verdicts, weight: float) -> StepOutput:
+def joint(generator: Proposals, verdicts: Verdicts, weight: float) -> StepOutput:
     """Both losses and their metrics; `weight` is lambda divided by the step's scored positions."""
     loss_sum = verdicts.losses().sum()
     return StepOutput(
         loss=generator.loss + weight * loss_sum,
-        sums=generator.sums("generator", corrupted.counts.num_masked)
+        sums=generator.sums
         | {
             "discriminator_loss": (loss_sum.detach(), verdicts.num_scored),
             "replaced_share": (verdicts.is_replaced.sum(), verdicts.num_scored),

@@ -19,13 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra.config import ObjectiveConfig
+from electra.config import ObjectiveConfig, PretrainConfig
 from electra.data.loader import Batch
 from electra.model.pair import Pair, Parts
 from electra.model.target_losses import target_losses
-from electra.objectives.base import Corrupted, Counts, StepOutput
-from electra.objectives.mlm import predict_masked
-from electra.objectives.replaced_token import generate, generator_only, joint_networks, put_samples
+from electra.objectives.base import Corrupted, Counts, StepOutput, Switch
+from electra.objectives.mlm import generate, predict_masked
+from electra.objectives.replaced_token import TWO_STAGE_SETTINGS, generator_only, joint_networks, put_samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +36,11 @@ class Bert:
     corrupt: Callable[[Batch], Corrupted]
     parts: ClassVar[Parts] = Parts(generator=False, main_head="vocabulary", main_at="masked")
     unused: ClassVar[tuple[str, ...]] = (
-        "generator_weight", "discriminator_weight", "temperature", "discriminator_start",
+        "generator", "generator_weight", "discriminator_weight", "temperature", "disallow_correct", "discriminator_start",
+        *TWO_STAGE_SETTINGS,
     )  # fmt: skip
+    checks: ClassVar[tuple[Callable[[PretrainConfig], None], ...]] = ()
+    switches: ClassVar[tuple[Switch, ...]] = ()
 
     def networks(self, progress: float) -> Mapping[str, bool]:
         return {"discriminator": True}
@@ -56,7 +59,9 @@ class ReplaceMlm:
     config: ObjectiveConfig
     corrupt: Callable[[Batch], Corrupted]
     parts: ClassVar[Parts] = Parts(main_head="vocabulary", main_at="masked")
-    unused: ClassVar[tuple[str, ...]] = ("discriminator_weight",)
+    unused: ClassVar[tuple[str, ...]] = ("discriminator_weight", *TWO_STAGE_SETTINGS)
+    checks: ClassVar[tuple[Callable[[PretrainConfig], None], ...]] = ()
+    switches: ClassVar[tuple[Switch, ...]] = ()
 
     def networks(self, progress: float) -> Mapping[str, bool]:
         return joint_networks(self.config, progress)
@@ -64,7 +69,7 @@ class ReplaceMlm:
     def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
         generator = generate(self.config, pair, corrupted, global_counts)
         if "discriminator" not in self.networks(progress):
-            return generator_only(generator, corrupted)
+            return generator_only(generator)
         replaced_ids, is_replaced = put_samples(corrupted, generator.samples)
         main = predict_masked(
             pair.discriminator, pair.vocabulary_head, replaced_ids, corrupted, 1.0 / global_counts.num_masked
@@ -72,7 +77,7 @@ class ReplaceMlm:
         num_masked = corrupted.counts.num_masked
         return StepOutput(
             loss=generator.loss + main.loss,
-            sums=generator.sums("generator", num_masked)
+            sums=generator.sums
             | main.sums("mlm", num_masked)
             | {"replaced_share": (is_replaced.sum(), corrupted.counts.num_scored)},
             histograms={},
@@ -86,7 +91,9 @@ class AllTokensMlm:
     config: ObjectiveConfig
     corrupt: Callable[[Batch], Corrupted]
     parts: ClassVar[Parts] = Parts(main_head="copy")
-    unused: ClassVar[tuple[str, ...]] = ("discriminator_weight",)
+    unused: ClassVar[tuple[str, ...]] = ("discriminator_weight", *TWO_STAGE_SETTINGS)
+    checks: ClassVar[tuple[Callable[[PretrainConfig], None], ...]] = ()
+    switches: ClassVar[tuple[Switch, ...]] = ()
 
     def networks(self, progress: float) -> Mapping[str, bool]:
         return joint_networks(self.config, progress)
@@ -94,7 +101,7 @@ class AllTokensMlm:
     def step(self, pair: Pair, corrupted: Corrupted, global_counts: Counts, progress: float = 1.0) -> StepOutput:
         generator = generate(self.config, pair, corrupted, global_counts)
         if "discriminator" not in self.networks(progress):
-            return generator_only(generator, corrupted)
+            return generator_only(generator)
         replaced_ids, is_replaced = put_samples(corrupted, generator.samples)
         hidden_BLD = pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids)
         copy_logits_N = pair.copy_head(hidden_BLD).flatten()
@@ -118,7 +125,7 @@ class AllTokensMlm:
             }
         return StepOutput(
             loss=generator.loss + loss_sum / global_counts.num_scored,
-            sums=generator.sums("generator", num_masked) | sums,
+            sums=generator.sums | sums,
             histograms={},
         )
 

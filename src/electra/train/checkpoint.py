@@ -38,6 +38,8 @@ class TrainState:
     tokens: int = 0
     """Input tokens, padding included."""
     flops: float = 0.0
+    num_switches: int = 0
+    """Changes of stage that are done."""
     seconds: float = 0.0
     """Spent training by the clock, over all sessions."""
 

@@ -14,7 +14,7 @@ from electra.model import flops
 from electra.model.native import keep_memory
 from electra.model.pair import Pair
 from electra.objectives import make_objective
-from electra.objectives.base import Corrupted, Counts, Objective, StepOutput
+from electra.objectives.base import Corrupted, Counts, Objective, StepOutput, carry_out_switches
 from electra.train import distributed
 from electra.train.export import export
 from electra.train.optimizer import PairOptimizer, clip_gradients, learning_rate_factor
@@ -66,6 +66,7 @@ def _train(run: Run, quiet: bool) -> None:
     with session, loader:
         while session.progress < 1.0:
             progress = session.progress
+            state.num_switches = carry_out_switches(objective, pair, state.num_switches, progress)
             parts = [objective.corrupt(part) for part in next(loader).split(run.micro_batch_size)]
             counts = _global_counts(parts)
             factor = learning_rate_factor(config.optimizer, state.step, progress)

@@ -36,7 +36,7 @@ def check_start(pair_vocabulary: int, embedding_start: str) -> None:
 
 
 def start_from_corpus(pair: Pair, store: TokenStore, seed: int) -> None:
-    """Fill in what `model.unigram_bias` and `model.embedding_start` ask for, in place."""
+    """Fill in what `model.unigram_bias`, `model.embedding_start` and a generator without a network ask for, in place."""
     special = list(dataclasses.asdict(store.special).values())
     tokens = np.asarray(store.tokens[:_MOST_TOKENS]).astype(np.int64)
     if pair.config.unigram_bias:
@@ -44,6 +44,14 @@ def start_from_corpus(pair: Pair, store: TokenStore, seed: int) -> None:
         counts[special] = 1.0
         for head in pair.vocabulary_heads:
             head.bias.data.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    if pair.parts.frequencies is not None:
+        uniform = pair.parts.frequencies == "uniform"
+        vocab_size = pair.frequencies.cumulative.numel()
+        weights = (
+            np.ones(store.vocab_size) if uniform else np.bincount(tokens, minlength=store.vocab_size).astype(float)
+        )
+        weights[special] = 0.0
+        pair.frequencies.set(torch.from_numpy(np.pad(weights, (0, vocab_size - store.vocab_size))))
     if pair.config.embedding_start == "cooccurrence":
         _embed_by_cooccurrence(pair, tokens, special, seed)
 
