@@ -138,14 +138,14 @@ def table(points: Sequence[dict[str, Any]], questions: Sequence[Question]) -> li
             f"{_label(point['step']):>10}" + "".join(f"  {value:>14.3f} {where:<19}" for where, value in cells)
         )
     lines.append(f"{'guessing':>10}" + "".join(f"  {question.chance:>14.3f} {'':<19}" for question in questions))
-    lines += ["", f"every layer, step {_label(points[-1]['step'])}"]
+    lines += ["", f"every layer, {_label(points[-1]['step'], 'step ')}"]
     for where in points[-1]["accuracies"][names[0]]:
         lines.append(f"{where:>16}" + "".join(f"  {points[-1]['accuracies'][name][where]:>14.3f}" for name in names))
     return lines
 
 
-def _label(step: int | None) -> str:
-    return "as given" if step is None else f"{step:,}"
+def _label(step: int | None, prefix: str = "") -> str:
+    return "as given" if step is None else f"{prefix}{step:,}"
 
 
 def probe_stages(
@@ -162,5 +162,7 @@ def probe_stages(
         accuracies = probe(stage.encoder, questions, pad_id, device)
         points.append({"step": stage.step, "tokens": stage.tokens, "accuracies": accuracies})
         read += [stage.weights] if stage.weights is not None else []
-        say(f"step {_label(stage.step)}: " + ", ".join(f"{name} {best(a)[1]:.3f}" for name, a in accuracies.items()))
+        say(
+            f"{_label(stage.step, 'step ')}: " + ", ".join(f"{name} {best(a)[1]:.3f}" for name, a in accuracies.items())
+        )
     return points, read
