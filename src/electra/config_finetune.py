@@ -88,3 +88,68 @@ class FinetuneConfig(TuningConfig):
             raise UserError("predict_test is for the tasks of the table, which have a test set")
         if self.label_columns and (self.kind != "multi-label" or len(self.label_columns) == 1):
             raise UserError("label_columns are several, for kind multi-label; name a single column with label_column")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _FilesConfig(TuningConfig):
+    """Training and dev data in files of their own."""
+
+    data: Path | None = None
+    """Folder with a training and a dev file, told apart by their names."""
+    train_file: Path | None = None
+    dev_file: Path | None = None
+    """File to score on."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data is None and self.train_file is None:
+            raise UserError("give --data DIR or --train-file FILE (and --dev-file FILE to score on)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingConfig(_FilesConfig):
+    """Fine-tuning on a label for each word. Longer sentences than `max_length` are read in windows."""
+
+    task: Literal["tagging", "chunking", "ner"] = "tagging"
+    """All three do the same; the name is the result's."""
+    token_column: str | None = None
+    """The words: a number in a CoNLL file (0, the first), a name in .jsonl and .parquet (tokens)."""
+    label_column: str | None = None
+    """The labels: a number in a CoNLL file (-1, the last), a name in .jsonl and .parquet (labels)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionAnsweringConfig(_FilesConfig):
+    """Fine-tuning on questions whose answers are spans of a text (SQuAD's format, 1.1 and 2.0)."""
+
+    task: Literal["squad"] = "squad"
+    """Whether all questions have answers (1.1) or not (2.0) is seen in the data."""
+    head: Literal["plain", "joint"] = "plain"
+    """plain: start and end each by itself, as in transformers. joint: the reference's, end given start, and answerability."""
+    max_length: int = 384
+    """Question and window of the text together, in word pieces."""
+    stride: int = 128
+    """How much further on the next window begins."""
+    max_question_length: int = 64
+    """Longer questions are cut."""
+    max_answer_length: int = 30
+    """Word pieces of the longest answer that may be given."""
+    beam: int = 20
+    """How many starts, and for each how many ends, are looked at."""
+    num_best: int = 20
+    """Answers of each question in nbest.json."""
+    no_answer_threshold: float | None = None
+    """No answer is given where the score for none is above it. Empty means 0 for the plain head, and for the joint one the
+    reference's -2.75."""
+    classifier_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("stride", "max_question_length", "max_answer_length", "beam", "num_best"):
+            if (value := getattr(self, name)) < 1:
+                raise UserError(f"{name} is {value}: it must be at least 1")
+        if self.max_length < self.max_question_length + 16:
+            raise UserError(
+                f"max_length is {self.max_length}: with questions of up to {self.max_question_length} pieces "
+                f"(max_question_length) it must be at least {self.max_question_length + 16}"
+            )

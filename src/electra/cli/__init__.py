@@ -35,7 +35,10 @@ def overview() -> str:
 
 def parse(name: str, arguments: Sequence[str]) -> Any:
     """The command's dataclass, filled from the words after its name. Raises UserError in one line for any mistake."""
-    return read(name, COMMANDS[name][0], arguments)
+    command = COMMANDS[name][0]
+    if hasattr(command, "variant"):
+        command = command.variant(arguments)
+    return read(name, command, arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

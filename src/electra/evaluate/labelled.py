@@ -45,7 +45,7 @@ def read_examples(
     label = _LABEL[kind] if len(label_columns) == 1 else _switches
     texts = [text_column, *([text_pair_column] if text_pair_column else [])]
     examples = []
-    for where, record in _records(path):
+    for where, record in records(path):
         missing = [name for name in [*texts, *label_columns] if name not in record]
         if missing:
             names = ", ".join(repr(str(name)[:40]) for name in record)
@@ -113,8 +113,8 @@ def _text(value: Any, where: str) -> str:
     return str(value)
 
 
-def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place in the file for messages, column -> value)."""
+def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Of a file or a hub data set: (place for messages, column -> value). Raises UserError for broken syntax."""
     if str(path).startswith(HUB):
         name, _, split = str(path).removeprefix(HUB).partition(":")
         yield from ((f"row {index}", record) for index, record in enumerate(hub_rows(name, None, split or "train"), 1))

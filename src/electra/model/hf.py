@@ -100,13 +100,13 @@ def save_discriminator(
     else:
         architecture = "ModernBertForTokenClassification"
         settings = {"id2label": {0: "replaced"}, "label2id": {"replaced": 0}}
-    _write(encoder, head_to_hf(head, REPLACED_TOKEN), architecture, settings, out_dir, tokenizer_dir)
+    write_network(encoder, head_to_hf(head, REPLACED_TOKEN), architecture, settings, out_dir, tokenizer_dir)
 
 
 def save_generator(encoder: Encoder, head: GeneratorHead, out_dir: Path, tokenizer_dir: Path | None = None) -> None:
     """As `export_generator`, from the encoder and its head."""
     architecture = "ElectraForMaskedLM" if encoder.config.blocks == "classic" else "ModernBertForMaskedLM"
-    _write(encoder, head_to_hf(head, GENERATOR), architecture, {}, out_dir, tokenizer_dir)
+    write_network(encoder, head_to_hf(head, GENERATOR), architecture, {}, out_dir, tokenizer_dir)
 
 
 def save_sequence_classifier(
@@ -133,10 +133,10 @@ def save_sequence_classifier(
     if encoder.config.blocks == "modern":
         architecture = "ModernBertForSequenceClassification"
         settings["classifier_pooling"] = POOLING[head.pooling]
-    _write(encoder, head_to_hf(head, CLASSIFICATION), architecture, settings, out_dir, tokenizer_dir)
+    write_network(encoder, head_to_hf(head, CLASSIFICATION), architecture, settings, out_dir, tokenizer_dir)
 
 
-def _write(
+def write_network(
     encoder: Encoder,
     head_state: dict[str, Tensor],
     architecture: str,
@@ -144,6 +144,8 @@ def _write(
     out_dir: Path,
     tokenizer_dir: Path | None,
 ) -> None:
+    """Write an encoder with a head's weights (under their Hugging Face names), the configuration of this class with its own
+    `settings`, and the tokenizer."""
     config = encoder.config
     ids: dict[str, int | None] = {"pad": 0 if config.blocks == "classic" else None, "cls": None, "sep": None}
     if tokenizer_dir is not None:
@@ -172,12 +174,12 @@ def load_encoder(path: Path | str) -> LoadedEncoder:
     Raises UserError for a directory that is missing or holds another architecture, for missing weights, and for a
     vocabulary that does not match.
     """
-    return _load(Path(path), "discriminator")
+    return load_network(Path(path), "discriminator")
 
 
 def load_discriminator(path: Path | str) -> tuple[Encoder, ReplacedTokenHead]:
     """Read a discriminator with its replaced-token head. Raises UserError as `load_encoder`, and for a generator."""
-    loaded = _load(Path(path), "discriminator")
+    loaded = load_network(Path(path), "discriminator")
     with torch.device("meta"):
         head = ReplacedTokenHead(loaded.config)
     return loaded.encoder, _fill_head(head, REPLACED_TOKEN, loaded, "discriminator")
@@ -185,7 +187,7 @@ def load_discriminator(path: Path | str) -> tuple[Encoder, ReplacedTokenHead]:
 
 def load_generator(path: Path | str) -> tuple[Encoder, GeneratorHead]:
     """Read a generator with its vocabulary head. Raises UserError as `load_encoder`, and for a discriminator."""
-    loaded = _load(Path(path), "generator")
+    loaded = load_network(Path(path), "generator")
     with torch.device("meta"):
         head = GeneratorHead(loaded.config, loaded.encoder.embeddings.tokens)
     _fill_head(head, GENERATOR, loaded, "generator")
@@ -200,7 +202,7 @@ def load_generator(path: Path | str) -> tuple[Encoder, GeneratorHead]:
 
 def load_sequence_classifier(path: Path | str) -> tuple[Encoder, ClassificationHead, list[str]]:
     """Read what `save_sequence_classifier` wrote: encoder, head, names of the classes in order of their logits."""
-    loaded = _load(Path(path), "discriminator")
+    loaded = load_network(Path(path), "discriminator")
     settings = loaded.hf_config
     labels = [settings["id2label"][index] for index in sorted(settings["id2label"])]
     pooling: Pooling = "mean" if settings.get("classifier_pooling") == "mean" else "first"
@@ -209,7 +211,8 @@ def load_sequence_classifier(path: Path | str) -> tuple[Encoder, ClassificationH
     return loaded.encoder, _fill_head(head, CLASSIFICATION, loaded, "classifier"), labels
 
 
-def _load(path: Path, network: str) -> LoadedEncoder:
+def load_network(path: Path, network: str) -> LoadedEncoder:
+    """Read an encoder and whatever else lies there; of a run or an export, its `network`. Raises UserError as `load_encoder`."""
     path = model_directory(path, network)
     hf_config = read_hf_config(path)
     config = from_hf_config(hf_config, path)
