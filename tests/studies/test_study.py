@@ -16,6 +16,8 @@ from electra.cli import main
 from electra.config_files import save_config
 from electra.data.prepare import prepare
 from electra.errors import UserError
+from electra.objectives import check_settings
+from electra.presets import tiny
 from electra.studies.candidates import STUDIES, find_study
 from electra.studies.scoring import Measures
 from electra.studies.study import study
@@ -145,3 +147,10 @@ def test_candidates_differ_in_what_is_studied_only(name, run_config):
         assert candidate.config.train == config.train
         assert 0.0 <= candidate.starts_at < 1.0
     assert STUDIES[name].reference in ("", *(candidate.name for candidate in candidates))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_candidate_of_the_default_preset_is_accepted(name):
+    """`tiny` has settings of its own that not every objective can use."""
+    for candidate in STUDIES[name].candidates(tiny()):
+        check_settings(candidate.config)

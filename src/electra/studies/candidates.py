@@ -13,7 +13,7 @@ from typing import Any, Literal
 from electra.config import ObjectiveConfig, PretrainConfig
 from electra.config_files import from_dict
 from electra.errors import UserError
-from electra.objectives import objective_class
+from electra.objectives import unused_settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,7 @@ class Candidate:
     def starts_at(self) -> float:
         """Share of the budget before which its main network is not trained, and scores along the run say nothing."""
         objective = self.config.objective
-        return {"two-stage": getattr(objective, "two_stage_switch", 0.0)}.get(
-            objective.name, objective.discriminator_start
-        )
+        return {"two-stage": objective.two_stage_switch}.get(objective.name, objective.discriminator_start)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,13 +50,13 @@ class Study:
     """One bar a candidate; one line a group against `x`; or each candidate's scores against operations, along its runs."""
     x_label: str = ""
     reference: str = ""
-    """Of `bars`: the candidate that the others are compared with."""
+    """The candidate that bars are the difference from."""
 
 
 def with_settings(base: PretrainConfig, **groups: dict[str, Any]) -> PretrainConfig:
     """`base` with other settings. Of the objective, those that it has no use for go back to their defaults."""
     config = from_dict(PretrainConfig, groups, base)
-    unused = objective_class(config.objective.name).unused
+    unused = unused_settings(config.objective)
     defaults: dict[str, Any] = {
         field.name: field.default for field in dataclasses.fields(ObjectiveConfig) if field.name in unused
     }
@@ -83,6 +81,10 @@ def _weight_sharing(base: PretrainConfig) -> list[Candidate]:
     ]
 
 
+_UNIGRAM = {"generator": "unigram", "generator_weight": 1.0, "temperature": 1.0, "discriminator_start": 0.0}
+"""Replacements as frequent as in the text, without a network: what is a network's own is as if it was not set."""
+
+
 def _generator_size(base: PretrainConfig) -> list[Candidate]:
     """Main networks of the base's width and of half of it, each with generators from a quarter of the width to twice."""
     encoder = base.model.discriminator
@@ -97,7 +99,7 @@ def _generator_size(base: PretrainConfig) -> list[Candidate]:
             "neighbour_heads": min(encoder.neighbour_heads, heads),
         }
         line = f"main network {main['hidden_size']} wide"
-        unigram = with_settings(base, objective={"generator": "unigram"}, model={"discriminator": main})
+        unigram = with_settings(base, objective=_UNIGRAM, model={"discriminator": main})
         found.append(Candidate(name=f"main-{main['hidden_size']}-unigram", config=unigram, line=line, x=0.0))
         for width in (0.25, 0.5, 1.0, 2.0):
             config = with_settings(base, model={"discriminator": main, "generator": {"width": width}})
@@ -108,15 +110,17 @@ def _generator_size(base: PretrainConfig) -> list[Candidate]:
 
 
 def _compute(base: PretrainConfig) -> list[Candidate]:
-    """The two-stage runs have a generator as large as the main network, as the switch needs it."""
-    equal = {"generator": {"width": 1.0, "depth": 1.0}}
+    """The two-stage runs have a generator as large as the main network, as the switch needs it. Where it is frozen afterwards
+    (the paper's way; `objective.two_stage_freeze: false` trains it on) the two share nothing."""
+    freeze = base.objective.two_stage_freeze
+    two_stage = {"generator": {"width": 1.0, "depth": 1.0}, "tying": "none" if freeze else base.model.tying}
     return [
         Candidate(name="electra", config=with_settings(base, objective={"name": "electra"})),
         Candidate(name="adversarial", config=with_settings(base, objective={"name": "adversarial"})),
         *(
             Candidate(
                 name=f"two-stage-{round(100 * share)}",
-                config=with_settings(base, objective={"name": "two-stage", "two_stage_switch": share}, model=equal),
+                config=with_settings(base, objective={"name": "two-stage", "two_stage_switch": share}, model=two_stage),
             )
             for share in (0.25, 0.5, 0.75)
         ),
@@ -151,7 +155,7 @@ STUDIES = {
             finding="A quarter to a half of the main network; larger ones are too hard to tell from text (figure 3, left).",
             candidates=_generator_size,
             chart="lines",
-            x_label="width of the generator (0: unigram)",
+            x_label="width of the generator",
         ),
         Study(
             name="compute",
@@ -160,6 +164,7 @@ STUDIES = {
             "and below ELECTRA (figure 3, right).",
             candidates=_compute,
             chart="curves",
+            reference="bert",
         ),
     )
 }

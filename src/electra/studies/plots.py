@@ -45,6 +45,10 @@ def bars(outcome: Outcome, name: str) -> Figure:
     ours.set_yticks(places, [f"{candidate}\n{with_spread(scores[candidate])}" for candidate in names])
     ours.set_title(f"Ours: {of.label}", fontsize=11, loc="left", fontweight="bold")
     ours.set_xlabel(f"difference from {reference} ({_direction(of)})")
+    if not is_comparable(outcome, name):
+        ours.set_title(
+            f"{of.label}:\nmeans something else for each candidate", fontsize=11, loc="left", fontweight="bold"
+        )
     for axes in theirs:
         there = [candidate for candidate in names if candidate in paper]
         gains = [paper[candidate] - paper.get(reference, 0.0) for candidate in there]
@@ -59,8 +63,8 @@ def bars(outcome: Outcome, name: str) -> Figure:
                 va="center",
             )
         axes.margins(x=0.15)
-        axes.set_title("The paper: GLUE, Base size", fontsize=11, loc="left", fontweight="bold")
-        axes.set_xlabel(f"points of GLUE average above {reference} (figures: the average)")
+        axes.set_title("The paper: GLUE average", fontsize=11, loc="left", fontweight="bold")
+        axes.set_xlabel(f"points above {reference} (figures: the average itself)")
     for axes in (ours, *theirs):
         axes.axvline(0.0, color="black", linewidth=0.8)
         _plain(axes, "x")
@@ -159,12 +163,8 @@ def _plain(axes: Axes, grid: str) -> None:
 
 def _footnote(figure: Figure, outcome: Outcome) -> None:
     seeds = len({line["seed"] for line in outcome.lines})
-    spread = (
-        "dots: single runs; whiskers and bands: ± one standard deviation over seeds"
-        if seeds > 1
-        else "one seed: no spread"
-    )
+    spread = "dots: runs; whiskers and bands: ± one standard deviation" if seeds > 1 else "one seed: no spread"
     figure.supxlabel(
-        f"{outcome.budget_flops:.3g} pre-training FLOPs a run, {seeds} pre-training seed{'s' * (seeds != 1)}; {spread}",
+        f"{outcome.budget_flops:.3g} pre-training FLOPs a run, {seeds} pre-training seed{'s' * (seeds != 1)}\n{spread}",
         fontsize=8, color="#57606a",
     )  # fmt: skip

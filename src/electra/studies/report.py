@@ -22,6 +22,7 @@ import yaml
 
 from electra.errors import UserError
 from electra.files import write_file
+from electra.train.export import exported
 from electra.train.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ PANELS = (
         reference=lambda records: (0.5, "guessing"),
     ),
     Panel(
+        "mlm_loss",
+        "Token prediction",
+        "nats per predicted token",
+        "How surprised the main network is by the original tokens: at the hidden positions, or with all-tokens-mlm at every "
+        "one, where copying makes most of them easy.",
+        focus=True,
+    ),
+    Panel(
         "learning_rate",
         "Learning rate",
         "learning rate",
@@ -127,7 +136,7 @@ def write_report(run_dir: Path) -> Path:
     page = render(
         "report.html",
         name=run_dir.resolve().name,
-        finished=(run_dir / "discriminator").is_dir(),
+        finished=bool(exported(run_dir)),
         cards=cards(train, heldout),
         panels=[(panel, picture) for panel in PANELS if (picture := draw(panel, train, heldout))],
         heldout=results.get("heldout", {}),
