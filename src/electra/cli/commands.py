@@ -173,10 +173,12 @@ class Pretrain:
 
     def run(self) -> None:
         from electra.studies.report import write_report
+        from electra.train.export import exported
         from electra.train.loop import pretrain
 
         run_dir = pretrain(self.settings)
-        print(f"discriminator: {run_dir / 'discriminator'}\ngenerator:     {run_dir / 'generator'}")
+        for directory in exported(run_dir):
+            print(f"{f'{directory.name}:':<15}{directory}")
         print(f"report:        {write_report(run_dir)}")
 
 

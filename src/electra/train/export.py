@@ -16,7 +16,7 @@ from electra.errors import UserError
 from electra.files import write_directory
 from electra.model.card import Card, write_card
 from electra.model.hf import export_discriminator, export_generator, export_main
-from electra.model.hf_files import model_directory
+from electra.model.hf_files import has_network, model_directory
 from electra.model.hub import check_push, is_hub_name, push
 from electra.model.pair import Pair
 from electra.train.checkpoint import load_run, whole_checkpoints
@@ -42,6 +42,11 @@ def export(run_dir: Path, out: Path) -> list[Path]:
         write_directory(out / name, write_all)
         written.append(out / name)
     return written
+
+
+def exported(run_dir: Path) -> list[Path]:
+    """The networks that a finished run (or an export) holds, the one that people keep first; empty while it is not finished."""
+    return [run_dir / name for name in ("discriminator", "main", "generator") if has_network(run_dir, name)]
 
 
 def export_model(
