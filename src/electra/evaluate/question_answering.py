@@ -176,7 +176,7 @@ def finetune_question_answering(
     """Fine-tune on questions about texts, once for each seed, and score on the dev data.
 
     Writes to `config.out`, of the best seed: `model/` (plain head: the matching `ForQuestionAnswering` class; and the tokenizer),
-    `predictions.json` (for the official script), `nbest.json`, `no_answer.json` (2.0: the script's na-prob file); and
+    `predictions.json` (for the official script), `nbest.json`, `no_answer.json` (2.0: the score for none); and
     `result.json`, whose content is returned. If `config.out` holds the result of this very call already, that is returned.
     Raises UserError for anything that does not fit.
     """

@@ -162,8 +162,8 @@ def squad_scores(
     then also the scores over questions with and without answer, and the best that any threshold gives, with that threshold.
     """
     scores = {question.id: best_over_answers(question, predicted[question.id]) for question in questions}
-    impossible = {question.id: not any(map(normalized, question.answers)) for question in questions}
-    if not any(question.impossible for question in questions):
+    impossible = {question.id: question.impossible for question in questions}
+    if not any(impossible.values()):
         return _means(list(scores.values()))
     kept = {
         name: found if no_answer[name] <= threshold else (float(impossible[name]),) * 2
