@@ -73,10 +73,10 @@ def test_one_class_alone_leaves_open_what_is_not_defined(truth):
     assert len(reliability(np.array([0.1, 0.2]), np.array([truth, truth]))) == 2
 
 
-def short_run(store, run_dir, objective):
+def short_run(store, run_dir, objective, **settings):
     config = PretrainConfig(
         run_dir=run_dir,
-        objective=dataclasses.replace(small().objective, name=objective),
+        objective=dataclasses.replace(small().objective, name=objective, **settings),
         data=dataclasses.replace(small().data, store=store, length=16),
         model=small_model("modern"),
         optimizer=OptimizerConfig(warmup_steps=2),
@@ -113,6 +113,14 @@ def test_the_suite_agrees_with_the_scores_of_training(run, store, tmp_path, caps
     [weights] = result["model_sha256"]
     assert weights.endswith("checkpoints/step-6/pair.safetensors")
     assert evaluate(run, "pretraining", store, limit=128)["scores"] == scores
+
+
+def test_replacements_may_come_from_frequencies(store, tmp_path):
+    run_dir = short_run(store, tmp_path / "run", "electra", generator="unigram")
+    scores = evaluate(run_dir, "pretraining", store, limit=128)["scores"]
+    assert scores["calibration"]["recall_at_0.5"] == scores["discriminator_recall"]
+    share = scores["replaced_share"]
+    assert scores["calibration"]["brier_of_base_rate"] == pytest.approx(share * (1 - share))
 
 
 def test_a_store_of_another_tokenizer_is_refused_in_one_line(run, tmp_path, capsys):

@@ -24,7 +24,7 @@ from electra.evaluate.swapped_words import swapped_words
 from electra.model.pair import Pair
 from electra.objectives import make_objective
 from electra.objectives.base import Corrupted, Objective
-from electra.objectives.mlm import run_generator
+from electra.objectives.mlm import generate
 from electra.objectives.replaced_token import judge_all, judge_masked, put_samples
 from electra.train.checkpoint import load_run
 from electra.train.metrics import Totals
@@ -78,7 +78,7 @@ def discriminator_probabilities(
     judge = judge_masked if pair.parts.main_at == "masked" else judge_all
     probabilities, truth = [], []
     for corrupted in _corrupted(config, store, objective, max_rows, seed):
-        samples_K = run_generator(pair, corrupted, config.objective.temperature, 1.0).samples
+        samples_K = generate(config.objective, pair, corrupted, corrupted.counts).samples
         verdicts = judge(pair, corrupted, samples_K)
         probabilities.append(verdicts.logits[verdicts.scored].double().sigmoid().numpy())
         truth.append(verdicts.is_replaced[verdicts.scored].numpy())
@@ -110,7 +110,7 @@ def corrupted_sentence(run_dir: Path, store_path: Path, *, seed: int = 0, length
         batch = next(loader)
     corrupted = objective.corrupt(batch)
     replaced_ids, is_replaced = put_samples(
-        corrupted, run_generator(pair, corrupted, config.objective.temperature, 1.0).samples
+        corrupted, generate(config.objective, pair, corrupted, corrupted.counts).samples
     )
     logits = pair.discriminator_head(
         pair.discriminator(replaced_ids, corrupted.attention_mask, corrupted.token_type_ids)
