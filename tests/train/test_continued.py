@@ -355,3 +355,13 @@ def test_from_one_objective_to_another(run_config, opened, tmp_path):
     electra_run = pretrain(dataclasses.replace(run_config, train=brief, run_dir=tmp_path / "electra"), quiet=True)
     with pytest.raises(UserError, match="is a run of electra, and the main network of bert predicts tokens"):
         trained_start(with_objective(run_config, "bert", init_from=str(electra_run)), opened)
+
+
+def test_heads_of_an_objectives_own_are_announced(released, opened, run_config):
+    both = {"init_from": str(released / "d"), "init_generator_from": str(released / "g")}
+    start = trained_start(with_objective(run_config, "adversarial", **both), opened)
+    assert start.notes[-1] == "the baseline head of adversarial starts anew"
+    start = trained_start(
+        with_objective(run_config, "all-tokens-mlm", **both | {"init_from": str(released / "g")}), opened
+    )
+    assert start.notes[-1] == "the copy head of all-tokens-mlm starts anew"

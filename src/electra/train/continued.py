@@ -71,8 +71,10 @@ def trained_start(config: PretrainConfig, store: TokenStore) -> TrainedStart:
     if pair.parts.generator:
         note += f"; generator {generator.num_layers} of {generator.hidden_size}; they share {shared}"
     notes.append(note)
-    if pair.parts.main_head == "copy":
-        notes.append("no model has a copy head: it starts anew")
+    named = {pair.discriminator, main_head, *([pair.generator, pair.generator_head] if pair.parts.generator else [])}
+    for name, module in pair.named_children():
+        if module not in named:  # an objective's own, which no directory has
+            notes.append(f"the {name.replace('_', ' ')} of {config.objective.name} starts anew")
     return TrainedStart(pair, notes)
 
 
