@@ -81,10 +81,6 @@ def _weight_sharing(base: PretrainConfig) -> list[Candidate]:
     ]
 
 
-_UNIGRAM = {"generator": "unigram", "generator_weight": 1.0, "temperature": 1.0, "discriminator_start": 0.0}
-"""Replacements as frequent as in the text, without a network: what is a network's own is as if it was not set."""
-
-
 def _generator_size(base: PretrainConfig) -> list[Candidate]:
     """Main networks of the base's width and of half of it, each with generators from a quarter of the width to twice."""
     encoder = base.model.discriminator
@@ -99,7 +95,7 @@ def _generator_size(base: PretrainConfig) -> list[Candidate]:
             "neighbour_heads": min(encoder.neighbour_heads, heads),
         }
         line = f"main network {main['hidden_size']} wide"
-        unigram = with_settings(base, objective=_UNIGRAM, model={"discriminator": main})
+        unigram = with_settings(base, objective={"generator": "unigram"}, model={"discriminator": main})
         found.append(Candidate(name=f"main-{main['hidden_size']}-unigram", config=unigram, line=line, x=0.0))
         for width in (0.25, 0.5, 1.0, 2.0):
             config = with_settings(base, model={"discriminator": main, "generator": {"width": width}})
