@@ -65,11 +65,11 @@ def exclusive(directory: Path, *, held: bool = True) -> Iterator[None]:
     if not held:
         yield
         return
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as opened:
         try:
             import fcntl
 
-            file = held.enter_context((directory / ".lock").open("a+", encoding="utf-8"))
+            file = opened.enter_context((directory / ".lock").open("a+", encoding="utf-8"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)

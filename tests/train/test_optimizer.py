@@ -98,7 +98,7 @@ class Block(nn.Module):
 
 
 def test_muon_decays_its_matrices_and_so_bounds_them():
-    """One update is w (1 - rate decay) - rate times the orthogonalised gradient; pushed one way on and on, w ends at 1 / decay."""
+    """One update is w (1 - rate decay) - rate times the orthogonalised gradient; pushed one way for long, w ends at 1 / decay."""
     model = Block()
     weight = model.inner.blocks[0].weight
     config = OptimizerConfig(name="muon", muon_learning_rate=0.05, muon_weight_decay=0.5, muon_momentum=0.0)
