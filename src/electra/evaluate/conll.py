@@ -65,8 +65,8 @@ def _columns(path: Path, token_column: int, label_column: int) -> list[Sentence]
         # Only these characters part lines and columns: to Python U+2028 and the no-break space would, too.
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}: line {line} is not UTF-8; convert the file, for example with iconv") from None
+        number = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}: line {number} is not UTF-8; convert the file, for example with iconv") from None
     found, width = [], 0
     current = Sentence([], [], [])
     for number, line in enumerate([*lines, ""], 1):

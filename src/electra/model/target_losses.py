@@ -40,9 +40,9 @@ class _TargetLosses(torch.autograd.Function):
         hidden, table, bias, targets = ctx.saved_tensors
         dhidden, sums = [], [torch.zeros_like(table), torch.zeros_like(bias)]
         for part in _parts(hidden, table, bias):
-            leaves = [tensor.detach().requires_grad_() for tensor in (hidden[part], table, bias)]
+            x, w, b = leaves = [tensor.detach().requires_grad_() for tensor in (hidden[part], table, bias)]
             with torch.enable_grad(), torch.autocast(hidden.device.type, **ctx.autocast):
-                total = _part(*leaves, targets[part], dlosses[part].float())[0]
+                total = _part(x, w, b, targets[part], dlosses[part].float())[0]
             gradients = torch.autograd.grad(total, leaves)
             dhidden.append(gradients[0])
             sums = [held.add_(gradient) for held, gradient in zip(sums, gradients[1:], strict=True)]
