@@ -22,7 +22,7 @@ from electra.studies.candidates import STUDIES, find_study
 from electra.studies.scoring import Measures
 from electra.studies.study import study
 
-BUDGET = "3e7"  # about ten steps
+BUDGET = "3e7"  # four steps
 
 
 @pytest.fixture
