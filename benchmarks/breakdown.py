@@ -56,9 +56,9 @@ def shares(make: Callable[[], Callable[[], None]], steps: int) -> dict[str, floa
 
 def _phases() -> list[tuple[Any, str, str | None]]:
     """Owner, attribute, and the name it gets; None for the kernels, which are named by their first argument."""
+    from electra import objectives
     from electra.model import attention, kernels
     from electra.objectives import mlm
-    from electra.objectives.replaced_token import ReplacedToken
     from electra.train import optimizer
 
     return [
@@ -66,7 +66,7 @@ def _phases() -> list[tuple[Any, str, str | None]]:
         (attention, "call", None),
         (attention, "attend_at", "attend_at"),
         (mlm, "vocabulary_loss", "vocabulary head"),
-        (ReplacedToken, "corrupt", "masking on the host"),
+        (objectives, "corrupt", "masking on the host"),
         (optimizer, "clip_gradients", "clipping"),
         (optimizer.PairOptimizer, "step", "optimizer"),
     ]

@@ -33,6 +33,7 @@ from electra.data.packing import make_rows
 from electra.data.shards import TokenStore
 from electra.evaluate.curve import Ruler, describe
 from electra.model.hf import export_discriminator, export_generator, load_discriminator, load_generator
+from electra.model.pair import Parts
 from electra.presets import PRESETS
 from electra.studies.speedrun import FIGURES, draw, machine, speedrun, with_spread
 from electra.train.run import initial_pair
@@ -47,6 +48,7 @@ class Scored(nn.Module):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
+        self.parts = Parts()
         self.discriminator, self.discriminator_head = load_discriminator(directory / "discriminator")
         self.generator, self.generator_head = load_generator(directory / "generator")
         self.eval()

@@ -57,10 +57,13 @@ def test_scores_of_a_run_are_kept_and_along_it_only_where_asked(run_config, stor
         train=dataclasses.replace(run_config.train, keep_checkpoints=5),
     )
     run_dir = pretrain(config, quiet=True)
-    measures = Measures(pairs=pairs, tasks=(f"{task}:{task}",), finetune_seeds=2)
+    tags = tmp_path / "tags.conll"
+    tags.write_text("the B-NP\nchef I-NP\ncooked B-VP\n\n" * 8)
+    measures = Measures(pairs=pairs, tasks=(f"{task}:{task}", f"{tags}:{tags}"), finetune_seeds=2)
+    measures.check()
     last = score_run(run_dir, measures)
     assert {line["step"] for line in last} == {12}
-    assert {"minimal_pairs", "task accuracy", "generator_loss"} <= {line["metric"] for line in last}
+    assert {"minimal_pairs", "task accuracy", "tags f1", "task_average", "generator_loss"} <= {line["metric"] for line in last}
     assert not list(run_dir.glob("finetuned/*/model"))
     assert score_run(run_dir, measures) == last
     flops = last[0]["flops"]

@@ -35,7 +35,8 @@ class Study:
     limit: int = 200
     """Pairs of each paradigm."""
     tasks: tuple[str, ...] = ()
-    """Tasks to fine-tune on: names of GLUE (with --task-data), or TRAIN:DEV, two files of labelled texts."""
+    """Tasks to fine-tune on: names of GLUE (with --task-data), or TRAIN:DEV, two files of labelled texts, or of a
+    label for each word (CoNLL columns: .txt, .conll)."""
     task_data: str | None = None
     """Folder of GLUE's official files, or hf:NAME."""
     finetune_seeds: int = 3

@@ -14,13 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.config_finetune import FinetuneConfig
+from electra.config_finetune import FinetuneConfig, TaggingConfig
 from electra.data.tokenizer import load_tokenizer
 from electra.errors import UserError
+from electra.evaluate.conll import read_sentences
 from electra.evaluate.finetune import finetune
 from electra.evaluate.glue import find_task, glue_data
 from electra.evaluate.minimal_pairs import MinimalPair, read_pairs, score_pairs
 from electra.evaluate.sentence_scores import SCORERS, Discriminator, MaskedLM, naturalness
+from electra.evaluate.tagging import finetune_tagging
 from electra.evaluate.task_data import own_data
 from electra.files import write_file
 from electra.model.pair import Pair
@@ -42,6 +44,8 @@ class Metric:
     """What guessing gives."""
 
 
+COLUMN_FILES = (".conll", ".conllu", ".bio", ".iob", ".txt")
+"""Ends of names of CoNLL column files."""
 PAIRS = "minimal_pairs"
 AVERAGE = "task_average"
 METRICS = {
@@ -64,7 +68,7 @@ class Measures:
     limit: int | None = 200
     """Minimal pairs of each paradigm."""
     tasks: tuple[str, ...] = ()
-    """Tasks of the table by name, or TRAIN:DEV, two files of labelled texts."""
+    """Tasks of the table by name, or TRAIN:DEV, two files: of labelled texts, or (`COLUMN_FILES`) of a label for each word."""
     task_data: str | None = None
     """Where the tasks of the table are."""
     finetune_seeds: int = 3
@@ -76,15 +80,21 @@ class Measures:
             read_pairs(self.pairs, self.limit)
         for task in self.tasks:
             config = self.tuning(task, Path("."))
-            if config.task is not None and config.data is not None:
+            if isinstance(config, TaggingConfig):
+                for path in (config.train_file, config.dev_file):
+                    assert path is not None, "tuning() names both"
+                    read_sentences(path)
+            elif config.task is not None and config.data is not None:
                 glue_data(find_task(config.task), config.data)
             else:
                 own_data(config)
 
-    def tuning(self, task: str, out: Path) -> FinetuneConfig:
+    def tuning(self, task: str, out: Path) -> FinetuneConfig | TaggingConfig:
         """How a task is fine-tuned: the paper's settings by size, `finetune_seeds` times."""
         options: dict[str, Any] = {"seeds": self.finetune_seeds, "max_train_examples": self.max_train_examples}
         train, colon, dev = task.partition(":")
+        if train.endswith(COLUMN_FILES):
+            return TaggingConfig(train_file=Path(train), dev_file=Path(dev), out=out, **options)
         if colon:
             return FinetuneConfig(task_file=Path(train), dev_file=Path(dev), out=out, **options)
         if self.task_data is None:
@@ -182,7 +192,11 @@ def _tuned(run_dir: Path, measures: Measures) -> dict[str, float]:
     for name in measures.tasks:
         settings = digest_of([measures.task_data, measures.finetune_seeds, measures.max_train_examples])
         out = run_dir / "finetuned" / f"{Path(name.partition(':')[0]).stem}-{settings}"
-        result = finetune(run_dir, measures.tuning(name, out), quiet=True)
+        config = measures.tuning(name, out)
+        if isinstance(config, TaggingConfig):
+            result = finetune_tagging(run_dir, config, quiet=True)
+        else:
+            result = finetune(run_dir, config, quiet=True)
         found[f"{result['task']} {result['main_metric']}"] = result[result["main_metric"]]["median"]
         shutil.rmtree(out / "model", ignore_errors=True)  # only its scores are wanted
     return found | ({AVERAGE: statistics.fmean(found.values())} if len(found) > 1 else {})
