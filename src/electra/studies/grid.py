@@ -62,9 +62,7 @@ def run_grid(
     if done:
         say(f"{done} of {len(configs)} runs are there already")
     running: dict[subprocess.Popen[bytes], PretrainConfig] = {}
-    threads = max(
-        1, len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) // parallel
-    )
+    threads = threads_each(parallel)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while waiting or running:
