@@ -63,7 +63,9 @@ def test_scores_of_a_run_are_kept_and_along_it_only_where_asked(run_config, stor
     measures.check()
     last = score_run(run_dir, measures)
     assert {line["step"] for line in last} == {12}
-    assert {"minimal_pairs", "task accuracy", "tags f1", "task_average", "generator_loss"} <= {line["metric"] for line in last}
+    assert {"minimal_pairs", "task accuracy", "tags f1", "task_average", "generator_loss"} <= {
+        line["metric"] for line in last
+    }
     assert not list(run_dir.glob("finetuned/*/model"))
     assert score_run(run_dir, measures) == last
     flops = last[0]["flops"]

@@ -122,6 +122,8 @@ def test_starting_from_the_written_configuration_repeats_the_run(run_config, tmp
         ({"data": {"store": Path("nowhere")}}, "nowhere"),
         ({"data": {"length": 100}}, "data.length is 100: the position table ends at 64"),
         ({"train": {"num_steps": None}}, "no budget is set"),
+        ({"train": {"num_tokens": 20.0}}, "train.num_tokens is 20: one step of electra takes"),
+        ({"train": {"num_flops": 1e3}}, "train.num_flops is 1e+03: one step of electra takes"),
         ({"train": {"device": "abacus"}}, "train.device is 'abacus'"),
         ({"objective": {"name": "elektra"}}, "did you mean 'electra'"),
     ],

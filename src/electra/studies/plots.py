@@ -17,7 +17,7 @@ from electra.studies.scoring import Metric, metric
 from electra.studies.speedrun import with_spread
 from electra.studies.tables import Outcome, is_comparable
 
-COLOURS = ("#2563a8", "#d9730d", "#2e8b57", "#a8327d", "#7a5c3e", "#4b4fbf", "#8a8a00", "#c0392b")
+COLOURS = ("#2563a8", "#d9730d", "#2e8b57", "#a8327d", "#7a5c3e", "#1f2328", "#8a8a00", "#c0392b")
 PAPER = "#9aa1ab"
 GRID_POINTS = 60
 

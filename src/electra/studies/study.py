@@ -19,8 +19,7 @@ from electra.config_files import to_dict
 from electra.data.shards import TokenStore
 from electra.errors import UserError
 from electra.files import write_file
-from electra.model import flops
-from electra.objectives import check_settings, make_objective, parts_of
+from electra.objectives import check_settings
 from electra.studies.candidates import Candidate, Study, find_study
 from electra.studies.grid import Failure, is_finished, run_grid, threads_each
 from electra.studies.report import duration
@@ -28,6 +27,7 @@ from electra.studies.scoring import Measures, digest_of, score_run
 from electra.studies.speed import operations_per_second
 from electra.studies.study_report import as_text, write_study_report
 from electra.studies.tables import Outcome
+from electra.train.run import flops_of_step
 
 SECONDS_BETWEEN_LINES = 60.0
 
@@ -254,18 +254,7 @@ def _settings(candidate: Candidate) -> dict[str, Any]:
 def _check_budget(candidates: list[Candidate], store: TokenStore, budget_flops: float) -> None:
     """Raises UserError when it does not pay for one step of every candidate."""
     for candidate in candidates:
-        config = candidate.config
-        objective = make_objective(
-            config.objective, vocab_size=store.vocab_size, special=store.special, seed=config.train.seed
-        )
-        cost = flops.count(
-            config.model,
-            config.data.length,
-            config.objective.mask_fraction,
-            store.vocab_size,
-            parts=parts_of(config.objective),
-        )
-        step = cost.of_step(objective.networks(1.0)) * config.train.batch_size * config.data.length
+        step = flops_of_step(candidate.config, store)
         if budget_flops < step:
             raise UserError(
                 f"the budget of a run is {budget_flops:.3g} FLOPs: one step of {candidate.name} takes {step:.3g}; raise it"

@@ -15,9 +15,10 @@ from electra.config_files import load_config, save_config, to_dict
 from electra.data.packing import Rows, make_rows
 from electra.data.shards import TokenStore
 from electra.errors import UserError
+from electra.model import flops
 from electra.model.native import has_bfloat16_units
 from electra.model.pair import Pair
-from electra.objectives import check_settings, make_pair
+from electra.objectives import check_settings, make_objective, make_pair, parts_of
 from electra.train import distributed
 from electra.train.checkpoint import TrainState, newest_checkpoint
 from electra.train.continued import rate_warnings, trained_start
@@ -77,6 +78,7 @@ def open_run(config: PretrainConfig) -> Run:
         raise UserError(
             "no budget is set: give --train.num-steps, --train.num-tokens, --train.num-flops or --train.num-minutes"
         )
+    _check_budget(config, store)
     if config.train.batch_size < distributed.world_size():
         raise UserError(
             f"train.batch_size is {config.train.batch_size}: with {distributed.world_size()} processes it must be "
@@ -94,6 +96,33 @@ def open_run(config: PretrainConfig) -> Run:
         torch.set_num_threads(config.train.num_threads)
     precision, micro_batch_size = _precision(config.train, device), _micro_batch_size(config, device)
     return Run(config, store, heldout, device, precision, micro_batch_size, notes)
+
+
+def flops_of_step(config: PretrainConfig, store: TokenStore) -> float:
+    """Floating-point operations of a step of the run that trains all the networks of its objective."""
+    objective = make_objective(
+        config.objective, vocab_size=store.vocab_size, special=store.special, seed=config.train.seed
+    )
+    cost = flops.count(
+        config.model,
+        config.data.length,
+        config.objective.mask_fraction,
+        store.vocab_size,
+        parts=parts_of(config.objective),
+    )
+    return cost.of_step(objective.networks(1.0)) * config.train.batch_size * config.data.length
+
+
+def _check_budget(config: PretrainConfig, store: TokenStore) -> None:
+    """Raises UserError for a budget that does not pay for one step. (In minutes nobody can know that beforehand.)"""
+    needed = {"tokens": config.train.batch_size * config.data.length, "flops": flops_of_step(config, store)}
+    for unit, of_step in needed.items():
+        budget = getattr(config.train, f"num_{unit}")
+        if budget is not None and budget < of_step:
+            raise UserError(
+                f"train.num_{unit} is {budget:.3g}: one step of {config.objective.name} takes {of_step:.3g}; raise it, or "
+                f"lower train.batch_size ({config.train.batch_size}) or data.length ({config.data.length})"
+            )
 
 
 def _with_trained_shapes(config: PretrainConfig, store: TokenStore) -> tuple[PretrainConfig, list[str]]:
