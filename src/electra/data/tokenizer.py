@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 from electra.errors import UserError
 from electra.vocabulary import read_vocabulary
 
-_ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # BERT splits at these as at punctuation
 _CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _REPEATS = 1000
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -61,7 +59,7 @@ def train_tokenizer(
     # process, and breaks ties between merges by number. Named beforehand they are numbered always the same.
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        special_tokens=[*SPECIAL_TOKENS, *_continuations(words, normalizer, limit)],
+        special_tokens=[*SPECIAL_TOKENS, *_continuations(words, normalizer, splitter, limit)],
         limit_alphabet=limit,
         show_progress=False,
     )
@@ -83,7 +81,7 @@ def _repeated(counts: Counter[str]) -> Iterator[str]:
             yield " ".join([word] * min(_REPEATS, count - start))
 
 
-def _continuations(words: Counter[str], normalizer: Any, limit: int) -> list[str]:
+def _continuations(words: Counter[str], normalizer: Any, splitter: Any, limit: int) -> list[str]:
     """The pieces ##c of the `limit` commonest characters that can continue a word, in the order of the characters."""
     raw: Counter[str] = Counter()
     for word, count in words.items():
@@ -93,8 +91,9 @@ def _continuations(words: Counter[str], normalizer: Any, limit: int) -> list[str
     for character, count in raw.items():
         normal = normalizer.normalize_str(character)
         for part in normal.strip():
-            # Punctuation and Chinese characters (set off by spaces) are words of their own.
-            alone = normal != normal.strip() or unicodedata.category(part)[0] in "PZ" or part in _ASCII_SYMBOLS
+            # Punctuation and Chinese characters (set off by spaces) are words of their own. What is punctuation the
+            # library's splitter says: its Unicode tables are older than Python's.
+            alone = normal != normal.strip() or len(splitter.pre_tokenize_str(f"a{part}")) > 1
             if not alone and not part.isspace():
                 counts[part] += count
     return [f"##{c}" for c in sorted(sorted(counts, key=lambda c: (-counts[c], c))[:limit])]
