@@ -7,9 +7,9 @@ import json
 import pytest
 
 from conftest import sentences, small_model
-from electra import quickstart as quick
 from electra.errors import UserError
 from electra.presets import PRESETS
+from electra.quickstart import stages as quick
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ class Quickstart:
     seed: int = 42
 
     def run(self) -> None:
-        from electra.quickstart import quickstart
+        from electra.quickstart.stages import quickstart
 
         quickstart(self.out, minutes=self.minutes, seed=self.seed)
 

@@ -35,7 +35,8 @@ def train_tokenizer(
 ) -> Any:
     """Learn a WordPiece vocabulary of at most `vocab_size` pieces, special tokens first. Returns a `BertTokenizer`.
 
-    `strip_accents` None means as BERT does: together with lower-casing. The same texts give the same vocabulary, ids and all.
+    `strip_accents` None means as BERT does: together with lower-casing. The same texts give the same vocabulary, ids and all
+    (unless more than a third of `vocab_size` characters occur: of the rarest, equally frequent ones any may be left out).
     Words are counted here and each distinct one is normalised and split once, which gives what the library's trainer makes of
     the texts themselves in half the time.
     """

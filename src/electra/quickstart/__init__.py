@@ -1,0 +1,1 @@
+"""The whole way on film reviews, as one command."""
